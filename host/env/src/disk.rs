@@ -45,8 +45,13 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Keeps others from locking the directory `dir` until the result is dropped or the process ends.
     /// [`io::ErrorKind::WouldBlock`] if it is locked. Changes nothing on the disk.
     fn lock_dir(&self, dir: &Path) -> io::Result<DirLock>;
+    /// Which file system `dir` lies on: the same number for two directories of one. What is written there shares a device, as far as the
+    /// operating system says.
+    fn device(&self, dir: &Path) -> io::Result<u64>;
     /// Whether `dir` lies on the file system of the root directory, as what is to be mounted elsewhere does until it is.
-    fn is_on_root(&self, dir: &Path) -> io::Result<bool>;
+    fn is_on_root(&self, dir: &Path) -> io::Result<bool> {
+        Ok(self.device(dir)? == self.device(Path::new("/"))?)
+    }
     /// Gives `from` the name `to`, replacing a file there, in one step.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Gives the file `from` a second name, `to`, which must be free.

@@ -81,8 +81,8 @@ impl Disk for OsDisk {
         Ok(DirLock::new(directory))
     }
 
-    fn is_on_root(&self, dir: &Path) -> io::Result<bool> {
-        Ok(fs::metadata(dir)?.dev() == fs::metadata("/")?.dev())
+    fn device(&self, dir: &Path) -> io::Result<u64> {
+        Ok(fs::metadata(dir)?.dev())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -5,6 +5,7 @@ use hedgerow_env::os::OsDisk;
 use hedgerow_env::sim::SimDisk;
 use hedgerow_env::{Disk, OpenMode, create_dir_durably, read_file, write_file_durably};
 use hedgerow_types::random::Random;
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -33,6 +34,27 @@ fn a_copy_of_a_simulated_disk_is_of_that_moment_and_survives_a_crash() {
     assert!(!disk.exists(Path::new("/other")));
 }
 
+#[test]
+fn a_simulated_mount_is_a_device_of_its_own() {
+    let disk = SimDisk::new();
+    let device = |dir: &str| disk.device(Path::new(dir)).unwrap();
+    for dir in ["/one/data", "/one/inner/data", "/two/data"] {
+        disk.create_dir_all(Path::new(dir)).unwrap();
+    }
+    assert!(device("/one/data") == device("/") && device("/two") == device("/"));
+    for dir in ["/one", "/two", "/one/inner", "/one"] {
+        disk.set_mounted(Path::new(dir), true);
+    }
+    let devices: BTreeSet<u64> = ["/", "/one", "/two", "/one/inner"].into_iter().map(device).collect();
+    assert_eq!(devices.len(), 4);
+    assert!(device("/one/data") == device("/one") && device("/one/inner/data") == device("/one/inner"));
+    assert!(disk.is_on_root(Path::new("/")).unwrap() && !disk.is_on_root(Path::new("/one/inner/data")).unwrap());
+    disk.set_mounted(Path::new("/one/inner"), false);
+    assert_eq!(device("/one/inner/data"), device("/one"));
+    disk.set_mounted(Path::new("/one"), false);
+    assert!(disk.is_on_root(Path::new("/one/inner/data")).unwrap());
+}
+
 fn suite(disk: &dyn Disk, base: &Path) {
     directories(disk, &base.join("directories"));
     bytes(disk, &base.join("bytes"));
@@ -50,6 +72,10 @@ fn directories(disk: &dyn Disk, base: &Path) {
     disk.remove_dir_all(&base.join("a")).unwrap();
     assert_eq!(disk.list(base).unwrap(), ["file"]);
     assert_eq!(disk.list(&base.join("a")).unwrap_err().kind(), ErrorKind::NotFound);
+    disk.create_dir_all(&base.join("one/more")).unwrap();
+    assert_eq!(disk.device(base).unwrap(), disk.device(&base.join("one/more")).unwrap());
+    assert_eq!(disk.device(&base.join("a")).unwrap_err().kind(), ErrorKind::NotFound);
+    disk.remove_dir_all(&base.join("one")).unwrap();
     assert!(disk.free_space(base).is_ok_and(|space| space.free > 0 && space.total >= space.free));
 }
 

@@ -1,7 +1,7 @@
 //! A node on a real machine: one thread with a single-threaded runtime that owns the sockets and drives the node.
 //!
-//! Everything that blocks is elsewhere: each log has its committer's thread, jobs run on a small pool, and reads that need the disk on
-//! threads of their own, and so is a part of those that do not, if the node may use several cores. Their results come
+//! Everything that blocks is elsewhere: the logs of a device have a committer's threads, jobs run on a small pool, and reads
+//! that need the disk on threads of their own, and so is a part of those that do not, if the node may use several cores. Their results come
 //! back through a channel and are events like any other. Requests that arrive together are handled together: connection
 //! tasks only hand frames to the node, and the driving task, which runs after them, carries the outcome to sockets, logs
 //! and jobs in one go.
@@ -12,12 +12,13 @@ mod audit;
 mod client;
 mod fault;
 mod line;
+mod logs;
 mod peer;
 mod reading;
 mod security;
 mod unsent;
 
-use crate::{Config, ConnectionId, Event, JobContext, LogId, Node, OpenError, Opened, ReadSize};
+use crate::{Config, ConnectionId, Event, JobContext, Node, OpenError, Opened, ReadSize};
 use audit::AuditLog;
 use client::Clients;
 use fault::Faults;
@@ -25,7 +26,7 @@ use hedgerow_env::os::{OsClock, give_way, spawn_thread};
 use hedgerow_env::{Clock, Disk};
 use hedgerow_storage::Engines;
 use hedgerow_types::{GroupId, Instant};
-use hedgerow_wal::Committer;
+use logs::Committers;
 use peer::{Lane, Peers};
 use reading::Readers;
 use security::Security;
@@ -289,13 +290,9 @@ fn run(
     let readers = start_readers("reader", directories * ReadSize::Short.places())?;
     let helpers = start_readers("worker", node.config.workers - 1)?;
     let keeper = start_readers("catalogue", 1)?;
+    let committers = Committers::start(logs, &*jobs.disk, &arrivals);
+    let committers = committers.map_err(|error| format!("cannot start a thread: {error}"))?;
     let workers = Workers { jobs, audit, readers, helpers, keeper };
-    let mut committers = Vec::new();
-    for (id, log) in (0..).map(LogId).zip(logs) {
-        let arrivals = arrivals.clone();
-        let on_round = Box::new(move |round| drop(arrivals.send(Arrival::Event(Event::Round(id, round)))));
-        committers.push(Committer::start(log, on_round).map_err(|error| format!("cannot start a thread: {error}"))?);
-    }
     let result = LocalSet::new().block_on(&runtime, async {
         let listener = TcpListener::from_std(listener).map_err(|error| error.to_string())?;
         let peers = Peers::new(&node);
@@ -314,7 +311,7 @@ fn run(
         write_audit(&host, &workers);
         result
     });
-    committers.iter().for_each(Committer::stop);
+    committers.stop();
     result
 }
 
@@ -345,7 +342,7 @@ async fn accept(host: Rc<Host>, listener: TcpListener) {
 /// Takes events, drives the node, and carries out what it wants, until it is to stop.
 async fn drive(
     host: &Rc<Host>,
-    committers: &[Committer],
+    committers: &Committers,
     workers: &Workers,
     arrivals: mpsc::UnboundedSender<Arrival>,
     mut inbox: mpsc::UnboundedReceiver<Arrival>,
@@ -473,7 +470,7 @@ fn write_audit(host: &Host, workers: &Workers) {
 /// Drives the node and empties its outbox.
 fn carry_out(
     host: &Rc<Host>,
-    committers: &[Committer],
+    committers: &Committers,
     workers: &Workers,
     arrivals: &mpsc::UnboundedSender<Arrival>,
 ) -> Result<(), String> {
@@ -485,8 +482,7 @@ fn carry_out(
     let busy = host.busy.take();
     let is_for_clients = !busy.is_zero() || !outbox.clients.is_empty();
     for (log, submission) in outbox.submissions {
-        // A log that takes nothing has failed, and the node is told so by its last round.
-        let _ = committers[log.0].submit(submission);
+        committers.submit(log, submission);
     }
     for (peer, address) in outbox.moved {
         host.peers.note_moved(peer, &address);

@@ -24,6 +24,8 @@ pub struct Collected {
     pub moved_entries: u64,
     /// Bytes of their records.
     pub moved_bytes: u64,
+    /// Segments without a record in use are left, for the next call.
+    pub has_more: bool,
 }
 
 impl Log {
@@ -32,11 +34,21 @@ impl Log {
     /// something to give back; nothing is given back before all that replaces it is durable. After [`Halt::Stalled`] the
     /// same call begins anew, without what is done already.
     pub fn collect(&mut self) -> Result<Collected, Halt> {
+        self.collect_some(usize::MAX)
+    }
+
+    /// The same, but gives back only `most` of the segments without a record in use, and moves nothing before the last of these.
+    pub(crate) fn collect_some(&mut self, most: usize) -> Result<Collected, Halt> {
         self.check()?;
         self.drop_tombstones();
         let mut victims = self.unused();
-        let movable = self.movable(self.segments.len() - victims.len());
-        let mut collected = Collected::default();
+        let mut collected = Collected { has_more: victims.len() > most, ..Collected::default() };
+        let movable = if collected.has_more {
+            victims = victims.into_iter().take(most).collect();
+            BTreeSet::new()
+        } else {
+            self.movable(self.segments.len() - victims.len())
+        };
         if victims.is_empty() && movable.is_empty() {
             return Ok(collected);
         }

@@ -1,20 +1,22 @@
-//! The thread that commits a log's rounds.
+//! The threads that commit the rounds of the logs of one device.
+//!
+//! All of them do the same: take the log whose turn it is, write or sync its round, and put it back (`turns.rs`). So what waits for several
+//! logs is written before any is synced, their syncs are at the device together, and whoever writes to a log that nothing is done with
+//! waits for one thread alone.
 
 use crate::log::{Failed, Log, Stalled};
-use crate::rounds::{Begun, MARK_INTERVAL, Rounds, Submission};
+use crate::rounds::{Begun, Submission};
+use crate::turns::{After, Held, Turn, Turns};
 use hedgerow_env::Clock;
 use hedgerow_env::os::{OsClock, spawn_thread};
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-/// How long a round that has stalled waits before it is tried again.
-const STALL_PAUSE: Duration = Duration::from_millis(100);
-/// Time without a submission after which the log is tended all the same while the disk refuses it more.
-const REFUSED_PAUSE: Duration = Duration::from_millis(100);
+/// Most threads of a committer. It has no more than logs.
+const THREADS_MAX: usize = 16;
 
 /// What became of a round.
 #[derive(Clone, Debug)]
@@ -44,60 +46,79 @@ pub enum Round {
     },
 }
 
-/// The committer takes nothing: it was stopped, or its log has failed.
+/// The committer takes nothing for this log: it was stopped, or the log has failed, or it has no such log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the log takes nothing more")]
 pub struct Stopped;
 
-/// A log on a thread of its own. Dropping it stops it.
+/// Logs on threads of their own, best all those of one device: a log that fails, or waits for a segment, holds up no other one. Dropping it
+/// stops it.
 #[derive(Debug)]
 pub struct Committer {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-#[derive(Debug, Default)]
+/// What a committer tells, and of which log.
+pub type OnRound = Box<dyn Fn(usize, Round) + Send + Sync>;
+
+#[derive(Debug)]
 struct Shared {
-    queue: Mutex<Queue>,
+    turns: Mutex<Turns>,
     changed: Condvar,
 }
 
-#[derive(Debug, Default)]
-struct Queue {
-    waiting: VecDeque<Submission>,
-    is_closed: bool,
+/// What a thread of a committer has. What it tells goes with the last one.
+struct Worker {
+    shared: Arc<Shared>,
+    on_round: Arc<OnRound>,
 }
 
 impl Committer {
-    /// Starts the thread. It calls `on_round` after each round; what takes long there delays the next one.
-    pub fn start(log: Log, on_round: Box<dyn Fn(Round) + Send>) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
-        let theirs = Arc::clone(&shared);
-        let thread = spawn_thread("wal", move || theirs.run(Rounds::new(log), &*on_round))?;
-        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    /// Starts the threads, one for each log, at most 16. The logs are called by the numbers that they are given here. It calls `on_round`
+    /// after each round of a log; what takes long there delays the next round of that log.
+    pub fn start(logs: BTreeMap<usize, Log>, on_round: OnRound) -> io::Result<Self> {
+        let count = logs.len().min(THREADS_MAX);
+        let (turns, changed) = (Mutex::new(Turns::new(logs)), Condvar::new());
+        let committer = Self { shared: Arc::new(Shared { turns, changed }), threads: Mutex::default() };
+        let on_round = Arc::new(on_round);
+        for _ in 0..count {
+            let worker = Worker { shared: Arc::clone(&committer.shared), on_round: Arc::clone(&on_round) };
+            // Those that are started end with `committer`, if this fails.
+            let thread = spawn_thread("wal", move || worker.run())?;
+            committer.threads().push(thread);
+        }
+        Ok(committer)
     }
 
-    /// Puts a submission into the next round. Does not wait. The caller bounds how much is on its way, by its tickets.
-    pub fn submit(&self, submission: Submission) -> Result<(), Stopped> {
-        let mut queue = self.shared.queue();
-        if queue.is_closed {
-            return Err(Stopped);
+    /// Puts a submission into the next round of log `number`. Does not wait. The caller bounds how much is on its way, by its tickets.
+    pub fn submit(&self, number: usize, submission: Submission) -> Result<(), Stopped> {
+        let mut turns = self.shared.turns();
+        turns.submit(number, submission)?;
+        let wants_thread = turns.wants_thread();
+        // Whoever wakes wants the lock.
+        drop(turns);
+        if wants_thread {
+            self.shared.changed.notify_one();
         }
-        queue.waiting.push_back(submission);
-        drop(queue);
-        self.shared.changed.notify_one();
         Ok(())
     }
 
-    /// Takes nothing more, commits what waits and ends the thread. Again: nothing happens. Not from `on_round`.
+    /// Takes nothing more, commits what waits and ends the threads. Again: nothing happens. Not from `on_round`.
     pub fn stop(&self) {
-        self.shared.queue().is_closed = true;
-        self.shared.changed.notify_one();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            // A panic there has been reported by the thread itself.
+        self.shared.turns().close();
+        self.shared.changed.notify_all();
+        let mut threads = self.threads();
+        for thread in threads.drain(..) {
+            // A panic there has been told already.
             drop(thread.join());
         }
+        let logs = self.shared.turns().take_all();
+        logs.into_iter().for_each(|mut rounds| rounds.close());
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -108,115 +129,103 @@ impl Drop for Committer {
 }
 
 impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn run(&self, mut rounds: Rounds, on_round: &dyn Fn(Round)) {
-        let _guard = PanicGuard { shared: self, dir: rounds.log().dir().to_path_buf(), on_round };
-        if let Err(reason) = self.commit(&mut rounds, on_round) {
-            self.fail(reason, on_round);
+impl Worker {
+    fn run(&self) {
+        let mut written = None;
+        while let Some(held) = self.next(written) {
+            let number = held.number;
+            // Whoever waits for a log whose round panics would wait for ever.
+            let end = match catch_unwind(AssertUnwindSafe(|| self.take_turn(held))) {
+                Ok(Ok((held, after))) => {
+                    written = (after == After::Written).then_some(number);
+                    if self.shared.turns().put_back(held, after, OsClock.now()) {
+                        self.shared.changed.notify_one();
+                    }
+                    continue;
+                }
+                Ok(Err(reason)) => Round::Failed { reason },
+                Err(_) => self.shared.turns().panicked(number),
+            };
+            self.shared.turns().fail(number);
+            (self.on_round)(number, end);
         }
     }
 
-    fn fail(&self, reason: Failed, on_round: &dyn Fn(Round)) {
-        let mut queue = self.queue();
-        queue.is_closed = true;
-        queue.waiting.clear();
-        drop(queue);
-        on_round(Round::Failed { reason });
+    /// Waits for a log that something is to be done with; `written` is what this thread has just written to. `None`: there will be none.
+    fn next(&self, written: Option<usize>) -> Option<Box<Held>> {
+        let mut turns = self.shared.turns();
+        loop {
+            let now = OsClock.now();
+            if let Some(held) = turns.take(now, written) {
+                if turns.wants_thread() {
+                    self.shared.changed.notify_one();
+                }
+                return Some(held);
+            }
+            if turns.is_closed() {
+                return None;
+            }
+            turns.sleep();
+            turns = match turns.next_due() {
+                Some(due) => {
+                    let wait = self.shared.changed.wait_timeout(turns, due.since(now));
+                    wait.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.shared.changed.wait(turns).unwrap_or_else(PoisonError::into_inner),
+            };
+            turns.is_awake();
+        }
     }
 
-    fn commit(&self, rounds: &mut Rounds, on_round: &dyn Fn(Round)) -> Result<(), Failed> {
-        let mut left = None;
-        let mut tell_left = |rounds: &Rounds| {
-            if std::mem::replace(&mut left, rounds.log().left()) != rounds.log().left() {
-                on_round(Round::Room { left: rounds.log().left() });
-            }
+    fn take_turn(&self, mut held: Box<Held>) -> Result<(Box<Held>, After), Failed> {
+        let after = match held.turn {
+            Turn::Write => self.write(&mut held)?,
+            Turn::Sync => self.sync(&mut held)?,
         };
-        while self.take_waiting(rounds) {
-            while self.write(rounds, on_round)? {
-                let tickets = rounds.finish()?;
-                on_round(Round::Done { tickets, synced: rounds.log().synced() });
-                rounds.tend()?;
-                // Also while there is always something to write: that is when room ends.
-                tell_left(rounds);
-                rounds.mark(OsClock.now());
-                self.take_more(rounds);
-            }
-            rounds.mark(OsClock.now());
-            if rounds.log().left().is_some() {
-                rounds.tend()?;
-                tell_left(rounds);
+        Ok((held, after))
+    }
+
+    fn write(&self, held: &mut Held) -> Result<After, Failed> {
+        let begun = held.rounds.begin()?;
+        self.tell(held.number, held.told.begun(&begun));
+        match begun {
+            Begun::Written => Ok(After::Written),
+            Begun::Stalled(_) => Ok(After::Stalled),
+            Begun::Nothing => {
+                if held.has_more || held.rounds.log().left().is_some() {
+                    self.tend(held)?;
+                }
+                held.rounds.mark(OsClock.now());
+                Ok(After::Done)
             }
         }
-        rounds.close();
+    }
+
+    fn sync(&self, held: &mut Held) -> Result<After, Failed> {
+        let tickets = held.rounds.finish()?;
+        self.tell(held.number, Some(Round::Done { tickets, synced: held.rounds.log().synced() }));
+        self.tend(held)?;
+        held.rounds.mark(OsClock.now());
+        Ok(After::Done)
+    }
+
+    fn tend(&self, held: &mut Held) -> Result<(), Failed> {
+        let may_collect = held.rounds.has_garbage() && self.shared.turns().may_collect(held.number);
+        held.has_more = if may_collect { held.rounds.collect()? } else { held.rounds.has_garbage() };
+        held.rounds.prepare();
+        // Also while there is always something to write: that is when room ends.
+        self.tell(held.number, held.told.tended(held.rounds.log()));
         Ok(())
     }
 
-    /// Writes a round, however long it has to wait for a segment. False: nothing waits, or the log is closed.
-    fn write(&self, rounds: &mut Rounds, on_round: &dyn Fn(Round)) -> Result<bool, Failed> {
-        let mut has_told = false;
-        loop {
-            match rounds.begin()? {
-                Begun::Nothing => return Ok(false),
-                Begun::Written => return Ok(true),
-                Begun::Stalled(reason) if !has_told => {
-                    has_told = true;
-                    on_round(Round::Stalled { reason });
-                }
-                Begun::Stalled(_) => {}
-            }
-            let queue = self.queue();
-            let wait = self.changed.wait_timeout_while(queue, STALL_PAUSE, |queue| !queue.is_closed);
-            if wait.unwrap_or_else(PoisonError::into_inner).0.is_closed {
-                return Ok(false);
-            }
-        }
-    }
-
-    /// Waits for submissions and takes them all; not for long if the disk refuses the log room, or it has something to note.
-    /// False: none will come.
-    fn take_waiting(&self, rounds: &mut Rounds) -> bool {
-        let pause = match rounds.log().left() {
-            Some(_) => Some(REFUSED_PAUSE),
-            None => (!rounds.log().is_marked()).then_some(MARK_INTERVAL),
-        };
-        let mut queue = self.queue();
-        while queue.waiting.is_empty() && !queue.is_closed {
-            if let Some(pause) = pause {
-                let wait = self.changed.wait_timeout(queue, pause);
-                queue = wait.unwrap_or_else(PoisonError::into_inner).0;
-                break;
-            }
-            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        }
-        let waiting = std::mem::take(&mut queue.waiting);
-        let may_come = !waiting.is_empty() || !queue.is_closed;
-        drop(queue);
-        waiting.into_iter().for_each(|submission| rounds.submit(submission));
-        may_come
-    }
-
-    fn take_more(&self, rounds: &mut Rounds) {
-        let waiting = std::mem::take(&mut self.queue().waiting);
-        waiting.into_iter().for_each(|submission| rounds.submit(submission));
-    }
-}
-
-/// Fails the log whose thread panics: whoever waits for a round would wait for ever.
-struct PanicGuard<'a> {
-    shared: &'a Shared,
-    dir: PathBuf,
-    on_round: &'a dyn Fn(Round),
-}
-
-impl Drop for PanicGuard<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let source = Arc::new(io::Error::other("its thread panicked, which is a defect of this program"));
-            let reason = Failed { dir: std::mem::take(&mut self.dir), operation: "go on", source };
-            self.shared.fail(reason, self.on_round);
+    fn tell(&self, number: usize, round: Option<Round>) {
+        if let Some(round) = round {
+            (self.on_round)(number, round);
         }
     }
 }

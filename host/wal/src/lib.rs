@@ -15,7 +15,7 @@
 //!   file holds after a failed sync is unknown, and only reading it again after a restart tells. A segment that cannot be
 //!   made for want of space or descriptors is no failure: the write waits ([`Halt::Stalled`]).
 //! - [`Reader`]: entries back, while the log goes on.
-//! - [`Rounds`]: group commit, driven by the caller; [`Committer`]: the same on a thread of its own.
+//! - [`Rounds`]: group commit, driven by the caller; [`Committer`]: the same for all logs of a device, on threads of its own.
 //! - [`Log::copy_groups`], [`Log::strike_groups`], [`Log::settle_groups`]: how groups come from one log to another.
 //! - [`inspect()`]: a log at rest, without changing it; [`Follower`]: its records, a segment in memory at a time, and what comes
 //!   after them while a node writes.
@@ -35,10 +35,12 @@ mod reader;
 mod recover;
 mod rounds;
 mod scan;
+mod told;
+mod turns;
 mod write;
 
 pub use collect::Collected;
-pub use commit::{Committer, Round, Stopped};
+pub use commit::{Committer, OnRound, Round, Stopped};
 pub use copy::CopyError;
 pub use follow::{Follower, Seen};
 pub use index::ENTRY_MEMORY;
@@ -47,3 +49,4 @@ pub use log::{Append, Durability, Failed, Halt, Log, OpenError, Options, Recover
 pub use reader::Reader;
 pub use rounds::{Begun, Rounds, Submission};
 pub use scan::Event;
+pub use told::Told;

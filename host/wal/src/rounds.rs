@@ -8,6 +8,10 @@ use std::time::Duration;
 /// A round takes no further submission once it has this many bytes of entries.
 const ROUND_SIZE_MAX: usize = 16 << 20;
 
+/// Segments that are given back after one round at most: writes to the log wait meanwhile, and those to others of its device have the
+/// device to share.
+const FREED_MAX: usize = 16;
+
 /// How far the log is synced is noted this often.
 pub(crate) const MARK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -143,17 +147,34 @@ impl Rounds {
         Ok(std::mem::take(&mut self.written))
     }
 
-    /// Collects if something fell out of use, and makes the next segment ready: for when nobody waits for an answer.
-    pub fn tend(&mut self) -> Result<(), Failed> {
-        if std::mem::take(&mut self.has_garbage) {
-            match self.log.collect() {
-                Ok(_) => {}
-                Err(Halt::Stalled(_)) => self.has_garbage = true,
-                Err(Halt::Failed(failed)) => return Err(failed),
+    /// Collects if something fell out of use, and makes the next segment ready: for when nobody waits for an answer. Whether something is
+    /// left to collect: a call gives back a few segments at most.
+    pub fn tend(&mut self) -> Result<bool, Failed> {
+        let has_more = self.has_garbage && self.collect()?;
+        self.prepare();
+        Ok(has_more)
+    }
+
+    /// Whether something may have fallen out of use since all that had was collected.
+    pub(crate) fn has_garbage(&self) -> bool {
+        self.has_garbage
+    }
+
+    /// The first half of [`Rounds::tend`]. What waits for a segment is tried again after a later round.
+    pub(crate) fn collect(&mut self) -> Result<bool, Failed> {
+        match self.log.collect_some(FREED_MAX) {
+            Ok(collected) => {
+                self.has_garbage = collected.has_more;
+                Ok(collected.has_more)
             }
+            Err(Halt::Stalled(_)) => Ok(false),
+            Err(Halt::Failed(failed)) => Err(failed),
         }
+    }
+
+    /// The other half.
+    pub(crate) fn prepare(&mut self) {
         self.log.prepare();
-        Ok(())
     }
 
     /// As [`Log::mark`], at most once a second.

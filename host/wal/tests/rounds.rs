@@ -8,7 +8,7 @@ use hedgerow_types::log::{Entry, EntryKind};
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Instant, ReplicaId};
 use hedgerow_wal::{Append, Begun, Committer, Log, Options, Recovered, Round, Rounds, Stopped, Submission};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, OnceLock, mpsc};
 
@@ -26,6 +26,11 @@ fn append(number: u32, replica: u64, first: u64, count: u64) -> Append {
 
 fn submission(ticket: u64, appends: Vec<Append>) -> Submission {
     Submission { appends, ticket, ..Submission::default() }
+}
+
+/// A committer of one log, number 0.
+fn start(log: Log, on_round: impl Fn(Round) + Send + Sync + 'static) -> Committer {
+    Committer::start(BTreeMap::from([(0, log)]), Box::new(move |_, round| on_round(round))).unwrap()
 }
 
 fn open(disk: &SimDisk) -> (Log, Vec<Recovered>) {
@@ -101,6 +106,34 @@ fn tending_gives_segments_back() {
     assert!(rounds.log().stats().segments <= 3, "{:?}", rounds.log().stats());
 }
 
+/// Whoever waits for a log of the same device has it sooner, however much falls out of use at once.
+#[test]
+fn tending_gives_back_few_segments_at_a_time() {
+    let disk = SimDisk::new();
+    let mut rounds = Rounds::new(open(&disk).0);
+    rounds.submit(submission(1, vec![append(1, 1, 1, 3000)]));
+    rounds.begin().unwrap();
+    rounds.finish().unwrap();
+    while rounds.tend().unwrap() {}
+    let all = rounds.log().stats().segments;
+    rounds.submit(Submission { truncations: vec![(GroupId::new(1, 1), 3000)], ticket: 2, ..Submission::default() });
+    rounds.begin().unwrap();
+    rounds.finish().unwrap();
+    let mut counts = vec![all];
+    while rounds.tend().unwrap() {
+        counts.push(rounds.log().stats().segments);
+    }
+    counts.push(rounds.log().stats().segments);
+    assert!(
+        counts.len() > 3 && counts.windows(2).all(|pair| pair[1] < pair[0] && pair[0] - pair[1] <= 16),
+        "{counts:?}"
+    );
+    assert_eq!(rounds.log().stats().segments, 1);
+    drop(rounds);
+    let (_, recovered) = open(&disk);
+    assert_eq!((recovered[0].start.index, recovered[0].last.index, recovered[0].is_damaged), (3000, 3000, false));
+}
+
 #[test]
 fn how_far_the_log_is_synced_is_noted_once_a_second_and_at_the_end() {
     let disk = SimDisk::new();
@@ -136,10 +169,10 @@ fn the_committer_notes_how_far_the_log_is_synced() {
     for is_stopped in [false, true] {
         let disk = SimDisk::new();
         let (sender, rounds) = mpsc::channel();
-        let committer = Committer::start(open(&disk).0, Box::new(move |round| drop(sender.send(round)))).unwrap();
+        let committer = start(open(&disk).0, move |round| drop(sender.send(round)));
         let mut noted = BTreeSet::new();
         for index in 1..4 {
-            committer.submit(submission(index, vec![append(1, 1, index, 1)])).unwrap();
+            committer.submit(0, submission(index, vec![append(1, 1, index, 1)])).unwrap();
             assert!(matches!(rounds.recv().unwrap(), Round::Done { .. }));
         }
         if is_stopped {
@@ -160,7 +193,7 @@ fn what_the_committer_calls_done_is_there_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let (log, _) = Log::open(Arc::new(OsDisk), &dir.path().join("log"), options()).unwrap();
     let (sender, rounds) = mpsc::channel();
-    let committer = Arc::new(Committer::start(log, Box::new(move |round| sender.send(round).unwrap())).unwrap());
+    let committer = Arc::new(start(log, move |round| sender.send(round).unwrap()));
     let submitters: Vec<_> = (0..4_u32)
         .map(|number| {
             let committer = Arc::clone(&committer);
@@ -168,7 +201,7 @@ fn what_the_committer_calls_done_is_there_after_a_restart() {
                 for index in 1..=300 {
                     let truncations = vec![(GroupId::new(1, number), index / 2)];
                     let one = submission(index * 4 + u64::from(number), vec![append(number, 1, index, 1)]);
-                    committer.submit(Submission { truncations, ..one }).unwrap();
+                    committer.submit(0, Submission { truncations, ..one }).unwrap();
                 }
             })
             .unwrap()
@@ -176,7 +209,7 @@ fn what_the_committer_calls_done_is_there_after_a_restart() {
         .collect();
     submitters.into_iter().for_each(|thread| thread.join().unwrap());
     committer.stop();
-    assert_eq!(committer.submit(submission(9999, Vec::new())), Err(Stopped));
+    assert_eq!(committer.submit(0, submission(9999, Vec::new())), Err(Stopped));
     let mut tickets: Vec<u64> = rounds
         .try_iter()
         .flat_map(|round| match round {
@@ -205,14 +238,14 @@ fn a_failed_committer_says_so_once_and_refuses() {
     let disk = SimDisk::new();
     let (log, _) = open(&disk);
     let (sender, rounds) = mpsc::channel();
-    let committer = Committer::start(log, Box::new(move |round| sender.send(round).unwrap())).unwrap();
-    committer.submit(submission(1, vec![append(1, 1, 1, 1)])).unwrap();
+    let committer = start(log, move |round| sender.send(round).unwrap());
+    committer.submit(0, submission(1, vec![append(1, 1, 1, 1)])).unwrap();
     assert!(matches!(rounds.recv().unwrap(), Round::Done { tickets, .. } if tickets == [1]));
     disk.fail_syncs(Path::new(DIR), true);
-    committer.submit(submission(2, vec![append(1, 1, 2, 1)])).unwrap();
+    committer.submit(0, submission(2, vec![append(1, 1, 2, 1)])).unwrap();
     let Round::Failed { reason } = rounds.recv().unwrap() else { panic!("it cannot be done") };
     assert!(reason.to_string().contains("could not sync"), "{reason}");
-    assert_eq!(committer.submit(submission(3, Vec::new())), Err(Stopped));
+    assert_eq!(committer.submit(0, submission(3, Vec::new())), Err(Stopped));
     committer.stop();
     assert!(rounds.recv().is_err(), "nothing more is said");
 }
@@ -227,11 +260,11 @@ fn n3_a_committer_that_panics_fails_its_log() {
         Round::Stalled { .. } | Round::Room { .. } => {}
         Round::Failed { reason } => sender.send(reason.to_string()).unwrap(),
     };
-    let committer = Committer::start(log, Box::new(on_round)).unwrap();
-    committer.submit(submission(1, vec![append(1, 1, 1, 1)])).unwrap();
+    let committer = start(log, on_round);
+    committer.submit(0, submission(1, vec![append(1, 1, 1, 1)])).unwrap();
     let reason = reasons.recv().unwrap();
     assert!(reason.ends_with("could not go on and takes nothing more"), "{reason}");
-    assert_eq!(committer.submit(submission(2, Vec::new())), Err(Stopped));
+    assert_eq!(committer.submit(0, submission(2, Vec::new())), Err(Stopped));
 }
 
 #[test]
@@ -239,11 +272,11 @@ fn n1_the_committer_waits_for_space_and_says_so() {
     let disk = SimDisk::new();
     let (log, _) = open(&disk);
     let (sender, rounds) = mpsc::channel();
-    let committer = Committer::start(log, Box::new(move |round| sender.send(round).unwrap())).unwrap();
-    committer.submit(submission(1, vec![append(1, 1, 1, 1)])).unwrap();
+    let committer = start(log, move |round| sender.send(round).unwrap());
+    committer.submit(0, submission(1, vec![append(1, 1, 1, 1)])).unwrap();
     assert!(matches!(rounds.recv().unwrap(), Round::Done { tickets, .. } if tickets == [1]));
     disk.set_full(true);
-    committer.submit(submission(2, vec![append(1, 1, 2, 400)])).unwrap();
+    committer.submit(0, submission(2, vec![append(1, 1, 2, 400)])).unwrap();
     let next = || loop {
         match rounds.recv().unwrap() {
             Round::Room { .. } => {}
@@ -254,7 +287,7 @@ fn n1_the_committer_waits_for_space_and_says_so() {
     disk.set_full(false);
     assert!(matches!(next(), Round::Done { tickets, .. } if tickets == [2]), "nothing was acknowledged meanwhile");
     disk.set_full(true);
-    committer.submit(submission(3, vec![append(1, 1, 402, 400)])).unwrap();
+    committer.submit(0, submission(3, vec![append(1, 1, 402, 400)])).unwrap();
     assert!(matches!(next(), Round::Stalled { .. }));
     committer.stop();
     assert!(rounds.iter().all(|round| matches!(round, Round::Room { .. })), "it ends without a word");
@@ -273,12 +306,12 @@ fn n1x_what_is_left_of_a_busy_log_is_told_before_it_ends() {
         if let (Some(committer), Round::Done { tickets, .. }) = (theirs.get(), &round) {
             let next = tickets.last().unwrap() + 1;
             // Stopped by then, perhaps.
-            let _ = committer.submit(submission(next, vec![append(1, 1, next, 1)]));
+            let _ = committer.submit(0, submission(next, vec![append(1, 1, next, 1)]));
         }
         sender.send(round).unwrap();
     };
-    let committer = committer.get_or_init(|| Committer::start(log, Box::new(on_round)).unwrap());
-    committer.submit(submission(1, vec![append(1, 1, 1, 1)])).unwrap();
+    let committer = committer.get_or_init(|| start(log, on_round));
+    committer.submit(0, submission(1, vec![append(1, 1, 1, 1)])).unwrap();
     assert!(matches!(rounds.recv().unwrap(), Round::Done { .. }));
     disk.set_full(true);
     let mut told = Vec::new();

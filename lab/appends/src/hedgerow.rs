@@ -8,6 +8,7 @@ use hedgerow_env::os::{OsDisk, random_u64};
 use hedgerow_types::log::{Entry, EntryKind};
 use hedgerow_types::{GroupId, ReplicaId};
 use hedgerow_wal::{Append, Committer, Log, Options, Round, Submission};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -33,7 +34,7 @@ pub(crate) fn run(shape: Shape, directory: &Path, durability: Durability, measur
         Round::Stalled { .. } | Round::Room { .. } => {}
         Round::Failed { reason } => panic!("{reason:?}"),
     };
-    let committer = Committer::start(log, Box::new(on_round))?;
+    let committer = Committer::start(BTreeMap::from([(0, log)]), Box::new(move |_, round| on_round(round)))?;
     let data = incompressible();
     let mut waits = histogram();
     thread::scope(|scope| {
@@ -96,7 +97,7 @@ impl Writer<'_> {
             ticket: self.ticket,
         };
         self.next += 1;
-        self.committer.submit(submission)?;
+        self.committer.submit(0, submission)?;
         Ok(self.told.recv()?)
     }
 }

@@ -1,17 +1,16 @@
 //! A log in virtual time, treated as the thread of a real one treats it.
 
 use hedgerow_types::Instant;
-use hedgerow_wal::{Begun, Failed, Log, Round, Rounds, Submission};
+use hedgerow_wal::{Begun, Failed, Log, Round, Rounds, Submission, Told};
 
 /// A log and what its thread would be at.
 #[derive(Debug)]
 pub(crate) struct CommittedLog {
     rounds: Rounds,
+    told: Told,
     is_syncing: bool,
-    /// Its round waits for a segment, and the node has been told.
-    is_stalled: bool,
-    /// What the node was told last of the room in the log.
-    left: Option<u64>,
+    /// Something is left to collect.
+    has_more: bool,
     /// Its thread would have ended: nothing is done with it any more, and that was said.
     has_failed: bool,
 }
@@ -19,7 +18,8 @@ pub(crate) struct CommittedLog {
 impl CommittedLog {
     /// Nothing waits for it.
     pub(crate) fn new(log: Log) -> Self {
-        Self { rounds: Rounds::new(log), is_syncing: false, is_stalled: false, left: None, has_failed: false }
+        let (rounds, told) = (Rounds::new(log), Told::default());
+        Self { rounds, told, is_syncing: false, has_more: false, has_failed: false }
     }
 
     /// How far it is durable: the number of the batch after the last one.
@@ -46,20 +46,16 @@ impl CommittedLog {
         if self.is_syncing || self.has_failed {
             return (false, None);
         }
-        match self.rounds.begin() {
-            // A log whose disk refuses it room is tended although nothing is written, as the thread of a real one does.
-            Ok(Begun::Nothing) if self.left.is_some() => (false, self.tend()),
-            Ok(Begun::Nothing) => (false, None),
-            Ok(Begun::Written) => {
-                (self.is_syncing, self.is_stalled) = (true, false);
-                (true, None)
-            }
-            Ok(Begun::Stalled(reason)) => {
-                let was_told = std::mem::replace(&mut self.is_stalled, true);
-                (false, (!was_told).then_some(Round::Stalled { reason }))
-            }
-            Err(reason) => (false, Some(self.fail(reason))),
+        let begun = match self.rounds.begin() {
+            Ok(begun) => begun,
+            Err(reason) => return (false, Some(self.fail(reason))),
+        };
+        self.is_syncing = matches!(begun, Begun::Written);
+        // As by the thread of a real one, it is tended although nothing is written.
+        if matches!(begun, Begun::Nothing) && (self.has_more || self.rounds.log().left().is_some()) {
+            return (false, self.tend());
         }
+        (self.is_syncing, self.told.begun(&begun))
     }
 
     /// Ends the round that was begun last. Returns what the node is to be told.
@@ -74,16 +70,15 @@ impl CommittedLog {
         }
     }
 
-    /// Makes the log ready for what comes, unless something waits already. Returns what the node is to be told.
+    /// Makes the log ready for what comes. Returns what the node is to be told.
     fn tend(&mut self) -> Option<Round> {
-        if !self.rounds.has_waiting()
-            && let Err(reason) = self.rounds.tend()
-        {
-            return Some(self.fail(reason));
+        match self.rounds.tend() {
+            Ok(has_more) => {
+                self.has_more = has_more;
+                self.told.tended(self.rounds.log())
+            }
+            Err(reason) => Some(self.fail(reason)),
         }
-        let left = self.rounds.log().left();
-        let has_changed = std::mem::replace(&mut self.left, left) != left;
-        has_changed.then_some(Round::Room { left })
     }
 
     /// As a thread does, it says once that the log has failed, and ends.

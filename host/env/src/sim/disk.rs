@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The size of a disk without a limit.
 const SIZE: u64 = 1 << 40;
+/// What [`Disk::device`] says of whatever is mounted nowhere else.
+const ROOT_DEVICE: u64 = 0;
 
 /// A simulated disk. Clones are the same disk. Everything it does follows from the calls and from the seed of the
 /// generator given to [`SimDisk::crash`].
@@ -40,8 +42,8 @@ struct Faults {
     /// How many more calls that change something succeed.
     calls_left: Option<u64>,
     locked: BTreeSet<PathBuf>,
-    /// Directories that are mount points.
-    mounts: BTreeSet<PathBuf>,
+    /// Directories that are mount points, and what is mounted there.
+    mounts: BTreeMap<PathBuf, u64>,
 }
 
 impl Default for SimDisk {
@@ -84,11 +86,12 @@ impl SimDisk {
         faults.locked.clear();
     }
 
-    /// Whether `dir` is on a file system of its own.
+    /// Whether `dir` is on a file system of its own, and so on a device of its own.
     pub fn set_mounted(&self, dir: &Path, is_mounted: bool) {
         let mut faults = self.faults();
         if is_mounted {
-            faults.mounts.insert(dir.to_owned());
+            let other = faults.mounts.values().max().map_or(ROOT_DEVICE, |last| *last) + 1;
+            faults.mounts.entry(dir.to_owned()).or_insert(other);
         } else {
             faults.mounts.remove(dir);
         }
@@ -276,9 +279,11 @@ impl Disk for SimDisk {
         Ok(DirLock::new(SimLock { disk: self.clone(), dir: dir.to_owned(), life }))
     }
 
-    fn is_on_root(&self, dir: &Path) -> io::Result<bool> {
+    fn device(&self, dir: &Path) -> io::Result<u64> {
         self.tree().find_dir(dir)?;
-        Ok(!self.faults().mounts.iter().any(|mount| dir.starts_with(mount)))
+        let faults = self.faults();
+        let around = faults.mounts.iter().filter(|(mount, _)| dir.starts_with(mount));
+        Ok(around.max_by_key(|(mount, _)| mount.components().count()).map_or(ROOT_DEVICE, |(_, device)| *device))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
