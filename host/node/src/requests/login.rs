@@ -197,6 +197,7 @@ impl Serving<'_> {
                 self.answer_negotiation(caller, NegotiationStatus::Success, &message);
             }
             Err(refused) => {
+                let named = login.negotiation.user().map(str::to_owned).or(named);
                 self.note_login_refused(connection, named.as_deref(), &refused, now.instant);
                 let word = match refused {
                     Refused::Failed(failure) => failure.word(),
