@@ -44,12 +44,12 @@ impl Passwords {
         }
         let count = self.by_user.len();
         if count > PASSWORD_COUNT_MAX {
-            return Err(format!("{count} users have a password"));
+            return Err(format!("the number of users with a password is {count}, allowed are {PASSWORD_COUNT_MAX}"));
         }
         if self.mask.is_some() == self.by_user.is_empty() {
-            return Err(format!(
-                "{count} users have a password, and whether there is a secret for the others does not fit"
-            ));
+            return Err(
+                "the secret for names without a password is missing, or there is one without any password".to_owned()
+            );
         }
         Ok(())
     }
