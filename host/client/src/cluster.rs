@@ -34,7 +34,7 @@ const PATIENCE_PARTS: u32 = 10;
 const ASKED_ALONE_MAX: Duration = Duration::from_millis(500);
 /// How many forwards in a row are followed: who then forwards again points in a circle.
 const FORWARDS_MAX: u32 = 3;
-/// Most addresses remembered.
+/// Most addresses remembered. Of more, those go that the cluster has not told of for longest.
 const ADDRESSES_MAX: usize = 1_024;
 /// How long looking up one name again may take.
 const LOOK_UP_MAX: Duration = Duration::from_millis(500);
@@ -75,7 +75,45 @@ pub(crate) struct Cluster {
 #[derive(Debug)]
 struct Nodes {
     addresses: Vec<Address>,
+    /// When each was told of last, counted in tellings; those that the client was made with stay.
+    told: Vec<u64>,
+    tellings: u64,
     turn: usize,
+}
+
+impl Nodes {
+    fn new(seeds: Vec<Address>, turn: usize) -> Self {
+        Self { told: vec![u64::MAX; seeds.len()], addresses: seeds, tellings: 0, turn }
+    }
+
+    /// Machines come and go, and each may have another address: the client goes on as long as it is told of one that is there.
+    fn note(&mut self, addresses: impl Iterator<Item = Address>) {
+        self.tellings += 1;
+        for address in addresses {
+            match self.addresses.iter().position(|known| *known == address) {
+                Some(place) if self.told[place] == u64::MAX => {}
+                Some(place) => self.told[place] = self.tellings,
+                None => {
+                    if self.addresses.len() >= ADDRESSES_MAX && !self.forget_oldest() {
+                        return;
+                    }
+                    self.addresses.push(address);
+                    self.told.push(self.tellings);
+                }
+            }
+        }
+    }
+
+    /// Whether there is one that may go: none of those that were told of just now.
+    fn forget_oldest(&mut self) -> bool {
+        let oldest = self.told.iter().enumerate().min_by_key(|(_, told)| **told);
+        let Some(place) = oldest.filter(|(_, told)| **told < self.tellings).map(|(place, _)| place) else {
+            return false;
+        };
+        self.addresses.remove(place);
+        self.told.remove(place);
+        true
+    }
 }
 
 /// A question for the cluster as a whole.
@@ -120,7 +158,7 @@ impl Cluster {
             reading: Reading { options: options.read.clone(), session: None }.shared(),
             options,
             random: Mutex::new(random),
-            nodes: Mutex::new(Nodes { addresses: seeds, turn }),
+            nodes: Mutex::new(Nodes::new(seeds, turn)),
             names: Vec::new(),
             is_closed: AtomicBool::new(false),
             operations: AtomicUsize::new(0),
@@ -179,12 +217,7 @@ impl Cluster {
 
     /// Remembers nodes that were heard of.
     pub(crate) fn note_nodes(&self, addresses: impl Iterator<Item = Address>) {
-        let mut nodes = lock(&self.nodes);
-        for address in addresses {
-            if nodes.addresses.len() < ADDRESSES_MAX && !nodes.addresses.contains(&address) {
-                nodes.addresses.push(address);
-            }
-        }
+        lock(&self.nodes).note(addresses);
     }
 
     pub(crate) fn reaction(&self, failure: Failure<'_>, attempt: u32, is_idempotent: bool) -> Reaction {
@@ -531,6 +564,26 @@ mod tests {
             encode_reply(&mut out, request.body.method(), request.sequence_id, &reply, None);
             return stream.write_all(&out).await.expect("it is read");
         }
+    }
+
+    #[test]
+    fn addresses_that_nobody_tells_of_any_more_make_room_for_new_ones() {
+        let address = |number: usize| Address::from(([10, 0, (number >> 8) as u8, number as u8], 1));
+        let mut nodes = Nodes::new(vec![address(0)], 0);
+        nodes.note((1..ADDRESSES_MAX).map(address));
+        nodes.note([address(1), address(7)].into_iter());
+        // As many again, a few at a time: the seed stays, and the two that were told of since are the last to go.
+        for first in (ADDRESSES_MAX..2 * ADDRESSES_MAX - 3).step_by(5) {
+            nodes.note((first..(first + 5).min(2 * ADDRESSES_MAX - 3)).map(address));
+        }
+        assert_eq!((nodes.addresses.len(), nodes.told.len()), (ADDRESSES_MAX, ADDRESSES_MAX));
+        let is_known = |number: usize| nodes.addresses.contains(&address(number));
+        assert!([0, 1, 7, ADDRESSES_MAX, 2 * ADDRESSES_MAX - 4].into_iter().all(is_known));
+        assert!(!is_known(2) && !is_known(ADDRESSES_MAX - 1));
+        // A cluster of more nodes than that: those that are known stay.
+        nodes.note((5_000..5_000 + 2 * ADDRESSES_MAX).map(address));
+        assert_eq!(nodes.addresses.len(), ADDRESSES_MAX);
+        assert!(nodes.addresses.contains(&address(0)));
     }
 
     /// A name stands for another address by now: nobody is at the one that was found at first.

@@ -38,12 +38,14 @@ use crate::requests::audit::Told;
 use crate::requests::caller::Caller;
 use crate::requests::reads::Reflected;
 use crate::requests::users::Asking;
+use crate::status::{Subject, Telling};
 use hedgerow_env::Now;
 use hedgerow_placement::{CatalogueError, Grant, Holder, Table, TableKind, TableSpec};
 use hedgerow_scram::VerifierError;
 use hedgerow_types::limit::PARTITION_COUNT_MAX;
 use hedgerow_types::{GroupId, Instant, NodeId, Refusal, TableId};
-use hedgerow_wire::Reply;
+use hedgerow_wire::message::{AdminCommandReply, CommandLineReply};
+use hedgerow_wire::{ErrorName, Method, Reply};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -126,6 +128,8 @@ pub(crate) struct AdminCalls {
     pub(crate) passed_on: PassedOn,
     gathering: BTreeMap<u64, Gathering>,
     pub(crate) comparing: Comparing,
+    /// Callers who wait for the state to be written down.
+    pub(crate) telling: Telling,
 }
 
 impl AdminCalls {
@@ -327,7 +331,10 @@ impl Node {
                 return self.answer_admin(asker, Err(refusal));
             }
             if CHANGES.contains(&command) {
-                *audited = self.shard.requests.note_command(connection, (command, argument));
+                match self.shard.requests.note_command(connection, (command, argument)) {
+                    Ok(told) => *audited = told,
+                    Err(refusal) => return self.answer_admin(asker, Err(refusal)),
+                }
             }
         }
         let most = match command {
@@ -403,9 +410,10 @@ impl Node {
                 return self.answer_admin(asker, answer);
             }
             "status" | "describe" => {
-                return match self.status(command, argument, now) {
+                return match self.subject_of(command, argument) {
                     Err(Refusal::NoTable) => self.answer_unknown_table((command, argument), asker, now, WAIT_MAX),
-                    answer => self.answer_admin(asker, answer),
+                    Err(refusal) => self.answer_admin(asker, Err(refusal)),
+                    Ok(subject) => self.tell_state(subject, asker, now),
                 };
             }
             _ => Err(Refusal::Invalid(format!(
@@ -454,6 +462,19 @@ impl Node {
             serde_json::to_string(&named).ok()
         });
         named.map_or(argument.into(), Cow::Owned)
+    }
+
+    /// What is to be told to whoever asks for `status` or `describe`.
+    fn subject_of(&self, command: &str, argument: &str) -> Result<Subject, Refusal> {
+        let catalogue = self.shard.view.catalogue.as_ref().ok_or_else(|| self.shard.view.no_catalogue())?;
+        let argument: Value = serde_json::from_str(argument).unwrap_or(Value::Null);
+        let name = argument.get("table").or(argument.get("name")).and_then(Value::as_str);
+        let table = name.map(|name| catalogue.table_by_name(name).ok_or(Refusal::NoTable)).transpose()?;
+        match (command, table.map(|table| table.id)) {
+            ("describe", None) => Err(Refusal::Invalid("describe needs the name of a table".into())),
+            ("describe", Some(table)) => Ok(Subject::Table(table)),
+            (_, table) => Ok(Subject::Cluster(table)),
+        }
     }
 
     fn reads_told(&self) -> Value {
@@ -661,6 +682,21 @@ impl Node {
                         self.shard.serving().answer(&caller, &reply, Reflected::default());
                     }
                 }
+            }
+        }
+    }
+
+    /// The same with an answer that a job has written down.
+    pub(crate) fn answer_admin_with(&mut self, asker: Asker, text: &str) {
+        match asker {
+            Asker::Nobody | Asker::Gather(_) => {}
+            Asker::Peer { node, id } => self.answer_peer_with(node, id, text),
+            Asker::Client { caller, .. } => {
+                let reply = match caller.method {
+                    Method::CommandLine => Reply::CommandLine(CommandLineReply { output: text.into() }),
+                    _ => Reply::HedgerowAdmin(AdminCommandReply { err: ErrorName::Ok, text: text.into() }),
+                };
+                self.shard.serving().answer(&caller, &reply, Reflected::default());
             }
         }
     }

@@ -3,9 +3,9 @@
 use crate::admin::Asker;
 use crate::catalogue_change::Change;
 use crate::node::Node;
-use crate::peer::ReplicaState;
 use crate::requests::caller::Caller;
 use crate::requests::reads::Reflected;
+use crate::status::Subject;
 use hedgerow_env::Now;
 use hedgerow_placement::{Partition, Table, TableKind, TableState};
 use hedgerow_types::limit::TABLE_NAME_SIZE_MAX;
@@ -26,8 +26,6 @@ const KIND_ENV: &str = "hedgerow.kind";
 const TOLD_MAX: usize = 64;
 /// Messages up to this size, bytes, are said as they are.
 const MESSAGE_MAX: usize = 512;
-/// A learner this many entries behind is not named to clients.
-const LEARNER_LAG_MAX: u64 = 4_096;
 
 impl Node {
     pub(crate) fn serve_admin(&mut self, caller: Caller, body: Body, now: Now) {
@@ -82,14 +80,7 @@ impl Node {
                 let reply = self.cluster_info();
                 self.shard.serving().answer(&caller, &Reply::ClusterInfo(reply), Reflected::default());
             }
-            Body::CommandLine(call) => {
-                let output = Text::from(self.command_line(call.command.as_str(), now));
-                self.shard.serving().answer(
-                    &caller,
-                    &Reply::CommandLine(CommandLineReply { output }),
-                    Reflected::default(),
-                );
-            }
+            Body::CommandLine(call) => self.run_command_line(call.command.as_str(), caller, now),
             Body::HedgerowAdmin(command) => {
                 self.run_admin(command.command.as_str(), command.argument.as_str(), asker(caller), now);
             }
@@ -191,23 +182,13 @@ impl Node {
             hp_last_drops: has_host_ports.then(Vec::new),
             // Pegasus' clients would take one for a secondary, which may become the primary.
             learners: is_extended.then(|| {
-                let serving = partition.learners().filter(|learner| self.is_serving_learner(group, *learner, now));
+                let standing = self.standing(now);
+                let is_serving =
+                    |learner: &ReplicaId| standing.as_ref().is_some_and(|it| it.is_serving_learner(group, *learner));
+                let serving = partition.learners().filter(is_serving);
                 serving.map(|replica| self.wire_address(replica.node())).collect()
             }),
         }
-    }
-
-    /// Whether `learner`, by its own report and its leader's, is there and has nearly everything. One that is listed too
-    /// early, or lags later, says so itself.
-    pub(crate) fn is_serving_learner(&self, group: GroupId, learner: ReplicaId, now: Now) -> bool {
-        let Some(report) = self.replica_report(group, learner.0, learner.node()) else { return false };
-        let is_up = self.is_alive(learner.node(), now) && report.state == ReplicaState::Learner as u32;
-        let leader = self.leader_of(group).and_then(|(_, leader)| self.replica_report(group, leader.0, leader.node()));
-        // The two reports are up to a second apart; what the leader knows of the learner is as old as its own commit index.
-        let held =
-            leader.and_then(|it| it.peers.iter().find(|peer| peer.replica == learner.0)).map(|peer| peer.matched);
-        let commit = leader.map_or(0, |leader| leader.commit);
-        is_up && report.is_settled && report.applied.max(held.unwrap_or(0)) + LEARNER_LAG_MAX >= commit
     }
 
     fn wire_address(&self, node: NodeId) -> Address {
@@ -227,19 +208,21 @@ impl Node {
             .collect()
     }
 
-    /// What a command that an operator sends to this node prints, for Pegasus' shells.
-    fn command_line(&self, command: &str, now: Now) -> String {
-        match command {
+    /// Answers a command that an operator sends to this node with Pegasus' shells.
+    fn run_command_line(&mut self, command: &str, caller: Caller, now: Now) {
+        let output = match command {
             "help" => "help: what there is\nversion: of this node\nserver-info: the same\nstatus: the cluster in a few figures; \
                        `hedgerow status` says more\n"
                 .to_owned(),
             "version" | "server-info" => format!("Hedgerow {}\n", env!("CARGO_PKG_VERSION")),
-            "status" => match &self.shard.view.catalogue {
-                Some(catalogue) => lines(&self.summary(catalogue, now)),
-                None => format!("{}\n", self.shard.view.no_catalogue()),
-            },
+            "status" if self.shard.view.catalogue.is_some() => {
+                return self.tell_state(Subject::Figures, Asker::client(caller), now);
+            }
+            "status" => format!("{}\n", self.shard.view.no_catalogue()),
             other => format!("there is no command {:?}; \"help\" says what there is\n", beginning(other)),
-        }
+        };
+        let reply = Reply::CommandLine(CommandLineReply { output: output.into() });
+        self.shard.serving().answer(&caller, &reply, Reflected::default());
     }
 
     /// Whether replies say hosts and ports too; clients of ours have no use for them.
@@ -286,12 +269,6 @@ pub(crate) fn shortened(message: String) -> String {
     }
     let end: Vec<char> = message.chars().rev().take(TOLD_MAX).collect();
     format!("{} ... {}", beginning(&message), end.into_iter().rev().collect::<String>())
-}
-
-/// An object of JSON, a line for each of its values.
-fn lines(object: &Value) -> String {
-    let rows = object.as_object().into_iter().flatten();
-    rows.map(|(name, value)| format!("{name}: {value}\n")).collect()
 }
 
 /// The tables that a request asks for by status and name.

@@ -1,7 +1,7 @@
 //! What a node's data directory tells without the node: where its log is and which one, what its groups are called, and what the
 //! entries of the log mean. Reads only, and never creates, repairs or puts aside anything.
 
-use crate::hosting::cache_path;
+use crate::adopt::cache_path;
 use crate::log_id;
 use crate::open::parse_catalogue;
 use bytes::Bytes;

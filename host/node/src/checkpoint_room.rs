@@ -5,9 +5,8 @@ use crate::notice::Notice;
 use crate::peer::{Frame, SnapshotProgress};
 use crate::receive::Receiving;
 use crate::shard::Shard;
-use hedgerow_env::{Now, OpenMode};
+use hedgerow_env::Now;
 use hedgerow_types::{GroupId, Instant};
-use std::path::Path;
 use std::time::Duration;
 
 /// For so long a replica keeps what is in the way of its checkpoint: room may come by itself.
@@ -39,8 +38,15 @@ impl Shard {
         promised.fold(missing.saturating_add(mark), u64::saturating_add).saturating_sub(free)
     }
 
-    /// A checkpoint has no room, and room may come by itself. Returns the bytes that are lacking, at least 1.
-    pub(crate) fn wait_for_room(&mut self, owner: ReplicaKey, directory: DirectoryId, missing: u64, now: Now) -> u64 {
+    /// A checkpoint has no room, and room may come by itself: so many bytes of it are not here, and so many has the storage that it would replace,
+    /// if that was asked. Returns the bytes that are lacking, at least 1.
+    pub(crate) fn wait_for_room(
+        &mut self,
+        owner: ReplicaKey,
+        directory: DirectoryId,
+        (missing, own_size): (u64, u64),
+        now: Now,
+    ) -> u64 {
         // On a full disk something is lacking, though it be for others.
         let lacking = self.lacking(owner, directory, missing).max(1);
         let Some(replica) = self.running_as(owner) else { return lacking };
@@ -51,7 +57,7 @@ impl Shard {
         let since = replica.waits_for_room.map_or(now.instant, |wait| wait.since);
         replica.waits_for_room = Some(RoomWait { since, missing, lacking });
         if now.instant.since(since) >= ROOM_AWAITED {
-            self.notices.push(Notice::LacksRoom(owner, lacking));
+            self.notices.push(Notice::LacksRoom(owner, lacking, own_size));
         }
         lacking
     }
@@ -71,12 +77,5 @@ impl Shard {
             let progress = SnapshotProgress { group, from, has_room: true, ..SnapshotProgress::default() };
             self.send(leader.node(), &Frame::SnapshotProgress(progress));
         }
-    }
-
-    /// Bytes of the files in a directory.
-    pub(crate) fn size_of(&self, directory: &Path) -> u64 {
-        let names = self.disk.list(directory).unwrap_or_default();
-        let size = |name: String| self.disk.open(&directory.join(name), OpenMode::Read).and_then(|file| file.len());
-        names.into_iter().filter_map(|name| size(name).ok()).sum()
     }
 }

@@ -158,7 +158,7 @@ impl Shard {
         }
         install.is_running = true;
         let (meta, from, former) = (install.meta.clone(), install.from.clone(), install.former.take());
-        let trash = self.trash_path(directory);
+        let trash = self.trash(directory).name();
         self.job(Job::Install { owner, former, from, directory: path, trash, meta });
     }
 

@@ -100,7 +100,7 @@ impl Node {
             self.failures.checked_at = Some(now.instant);
             self.check_engines();
             self.reconsider_damaged(now);
-            self.adopt_current(now);
+            self.adopt_current();
         }
         self.note_apply_resumed();
     }
@@ -220,7 +220,7 @@ impl Node {
 
     /// Whether a replica's node says that it is damaged and kept.
     pub(crate) fn is_damaged(&self, group: GroupId, replica: ReplicaId) -> bool {
-        self.replica_report(group, replica.0, replica.node()).is_some_and(|report| report.is_damaged)
+        self.reports.told().is_damaged(group, replica)
     }
 
     /// Stops a replica that cannot go on, being damaged or in a directory that failed; it is reported and will be replaced.
@@ -314,7 +314,12 @@ impl Node {
                     self.shard.lose_for_good(owner.group, failure.reason, now);
                 }
             }
-            JobKind::Remove | JobKind::Space | JobKind::Debt => {}
+            JobKind::Remove
+            | JobKind::Space
+            | JobKind::Catalogue
+            | JobKind::Tell
+            | JobKind::Errands
+            | JobKind::Debt => {}
         }
     }
 

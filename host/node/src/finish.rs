@@ -7,21 +7,7 @@ use hedgerow_env::Now;
 
 impl Node {
     pub(crate) fn finish_job(&mut self, done: JobDone, now: Now) {
-        let Some(owner) = done.owner else {
-            if done.kind == JobKind::Remove {
-                self.shard.note_removal_ended();
-            }
-            match done.result {
-                Ok(JobResult::Space { directory, space, missed, is_away }) => {
-                    self.handle_space(directory, space);
-                    self.handle_directory_away(directory, is_away, now);
-                    self.handle_storage_missed(missed, now);
-                }
-                Ok(_) => {}
-                Err(failure) => tracing::warn!(reason = failure.reason, "directories could not be removed"),
-            }
-            return;
-        };
+        let Some(owner) = done.owner else { return self.finish_own_job(done, now) };
         self.note_creation_ended(owner.group, &done.kind);
         let is_load = done.kind == JobKind::LoadSessions;
         let ended = match done.kind {
@@ -55,6 +41,26 @@ impl Node {
         }
     }
 
+    /// A job that was for no replica has ended.
+    fn finish_own_job(&mut self, done: JobDone, now: Now) {
+        if done.kind == JobKind::Remove {
+            self.shard.note_removal_ended();
+        }
+        match done.result {
+            Ok(JobResult::Space { directory, space, missed, is_away }) => {
+                self.handle_space(directory, space);
+                self.handle_directory_away(directory, is_away, now);
+                self.handle_storage_missed(missed, now);
+            }
+            Ok(JobResult::Errands { directory, done }) => self.shard.handle_errands(directory, done, now),
+            Ok(JobResult::Told(text)) => self.handle_told(&text, now),
+            Ok(JobResult::Catalogue(catalogue)) => self.handle_catalogue_saved(Ok(catalogue), now),
+            Err(failure) if done.kind == JobKind::Catalogue => self.handle_catalogue_saved(Err(failure.reason), now),
+            Ok(_) => {}
+            Err(failure) => tracing::warn!(reason = failure.reason, "directories could not be removed"),
+        }
+    }
+
     fn take_result(&mut self, owner: ReplicaKey, result: JobResult, now: Now) {
         match result {
             JobResult::Created(partition) => {
@@ -81,7 +87,11 @@ impl Node {
             JobResult::NotAtOnce { ticket, read } => self.shard.serving().serve_again(owner, ticket, read, now),
             JobResult::Sessions { sessions, engine } => self.shard.handle_sessions(owner, *sessions, &engine),
             JobResult::Debt(debt) => self.shard.note_debt(owner, debt, true),
-            JobResult::Removed | JobResult::Space { .. } => {}
+            JobResult::Removed
+            | JobResult::Space { .. }
+            | JobResult::Catalogue(_)
+            | JobResult::Told(_)
+            | JobResult::Errands { .. } => {}
         }
     }
 }

@@ -2,19 +2,18 @@
 //! leads, changing memberships step by step to what the catalogue says.
 
 use crate::debt::PushBack;
+use crate::errands::Errand;
 use crate::heavy::HeavyWrites;
 use crate::ids::{DirectoryId, ReplicaKey};
 use crate::job::Job;
 use crate::node::Node;
-use crate::open::write_catalogue;
 use crate::pace::Pace;
-use crate::peer::{CataloguePush, CatalogueRow, Frame};
-use crate::replica::{Flush, Hosted, Replica, Shape, directories_of_replica, directory_of};
+use crate::replica::{Flush, Hosted, Replica, Shape, directory_of};
 use crate::retain::Kept;
 use crate::slow::is_ready_to_lead;
 use crate::snapshot::Sending;
 use bytes::Bytes;
-use hedgerow_env::{Now, write_file_durably};
+use hedgerow_env::Now;
 use hedgerow_placement::{Catalogue, ReplicaRole};
 use hedgerow_replication::{Group, Membership, MembershipChange, Role, Start, TailIndex};
 use hedgerow_storage::Partition;
@@ -23,7 +22,6 @@ use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId};
 use hedgerow_wal::Append;
 use hedgerow_wire::serve::TableKind;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where the log of a new group begins. It is not 0, so that a replica that joins later always receives a checkpoint,
@@ -34,11 +32,6 @@ const PREFERRED_LEADER_AFTER: Duration = Duration::from_secs(10);
 
 /// Replicas that are made or removed in one turn. Each has the data directories looked through for what is left of it.
 const RECONCILED_PER_TURN: usize = 64;
-
-/// The catalogue as a file in a data directory, so that a node that restarts alone knows its tables.
-pub(crate) fn cache_path(directory: &Path) -> PathBuf {
-    directory.join("catalogue.json")
-}
 
 impl Node {
     /// Creates this node's replica of the metadata group if it is a founder of the cluster and has none.
@@ -59,90 +52,6 @@ impl Node {
         let Some(replica) = own else { return };
         let membership = Membership { voters: replicas, ..Membership::default() };
         self.create(ReplicaKey { group: GroupId::META, replica }, Some(membership));
-    }
-
-    /// A catalogue came from the metadata leader.
-    pub(crate) fn handle_catalogue(&mut self, push: CataloguePush, now: Now) {
-        let known = self.shard.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
-        if push.cluster != self.identity.cluster || push.version <= known {
-            return;
-        }
-        let rows: BTreeMap<Bytes, Bytes> = push.rows.into_iter().map(|row| (row.key, row.value)).collect();
-        match Catalogue::from_rows(&rows) {
-            // Kept, it would end the next start.
-            Ok(catalogue) if catalogue.cluster != push.cluster => {
-                tracing::warn!(
-                    cluster = format_args!("{:016x}", catalogue.cluster),
-                    "another cluster's catalogue was dropped"
-                );
-            }
-            Ok(catalogue) => self.adopt_catalogue(catalogue, now),
-            Err(error) => tracing::warn!(%error, "a catalogue was dropped"),
-        }
-    }
-
-    /// Makes `catalogue` what this node acts on. It is durable here before anything follows from it.
-    pub(crate) fn adopt_catalogue(&mut self, catalogue: Catalogue, now: Now) {
-        if self.shard.view.catalogue.as_ref().is_some_and(|known| known.version >= catalogue.version) {
-            return;
-        }
-        if let Err(error) = self.save_catalogue(&catalogue) {
-            // It comes again with the next report.
-            return tracing::error!(%error, "the catalogue cannot be written and is not acted on");
-        }
-        self.act_on_catalogue(catalogue, now);
-    }
-
-    /// Writes it to the first data directory that takes it. One is enough, since the newest of all directories counts.
-    fn save_catalogue(&self, catalogue: &Catalogue) -> std::io::Result<()> {
-        let text = write_catalogue(catalogue).map_err(std::io::Error::other)?;
-        let mut saved = Err(std::io::Error::other("no data directory takes it"));
-        for directory in self.usable_directories() {
-            saved = write_file_durably(&*self.disk, &cache_path(self.config.path_of(directory)), &text);
-            if saved.is_ok() {
-                break;
-            }
-        }
-        saved
-    }
-
-    /// As the metadata leader: acts on the catalogue as it holds it, if that could not be written before.
-    pub(crate) fn adopt_current(&mut self, now: Now) {
-        let known = self.shard.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
-        if let Some(current) = self.metadata.current.as_ref().filter(|current| current.version > known).cloned() {
-            self.adopt_catalogue(current, now);
-        }
-    }
-
-    /// Acts on a catalogue that is durable here.
-    pub(crate) fn act_on_catalogue(&mut self, catalogue: Catalogue, now: Now) {
-        self.note_members(&catalogue);
-        // A group that began anew counts its terms from the beginning.
-        self.forget_leaders(|group, leader| was_removed(&catalogue, group, leader));
-        self.shard.view.go_by(catalogue);
-        self.shard.serving().end_outdated_logins();
-        self.check_own_life();
-        self.refresh_shapes();
-        self.reconcile_hosting(now);
-    }
-
-    /// The audit log tells which nodes are new since the catalogue before, have begun anew, or are elsewhere.
-    fn note_members(&mut self, catalogue: &Catalogue) {
-        let Some(before) = &self.shard.view.catalogue else { return };
-        let is_known = |id: &NodeId, node: &hedgerow_placement::Node| {
-            let same =
-                |it: &hedgerow_placement::Node| (it.incarnation, &it.address) == (node.incarnation, &node.address);
-            before.nodes.get(id).is_some_and(same)
-        };
-        for (id, node) in catalogue.nodes.iter().filter(|(id, node)| !is_known(id, node)) {
-            self.shard.requests.audit().note_member(*id, &node.address);
-        }
-    }
-
-    /// The catalogue as it travels between nodes.
-    pub(crate) fn catalogue_push(catalogue: &Catalogue) -> Frame {
-        let rows = catalogue.rows().into_iter().map(|(key, value)| CatalogueRow { key, value }).collect();
-        Frame::Catalogue(CataloguePush { cluster: catalogue.cluster, version: catalogue.version, rows })
     }
 
     /// Makes what belongs here and removes what does not, a bounded number in each turn; the tick goes on with the rest.
@@ -215,7 +124,7 @@ impl Node {
     /// leader says otherwise its group may have no majority without it; the metadata takes the replacement back.
     fn is_needed(&self, hosted: &Hosted) -> bool {
         let ReplicaKey { group, replica } = hosted.owner();
-        let reports = self.reports.nodes.values().filter_map(|(report, _)| report.replica_of(group));
+        let reports = self.reports.told().nodes.values().filter_map(|(report, _)| report.replica_of(group));
         let newest = reports.filter(|it| !it.voters.is_empty()).max_by_key(|it| it.term);
         matches!(hosted, Hosted::Running(_)) && newest.is_none_or(|it| it.voters.contains(&replica.0))
     }
@@ -229,14 +138,16 @@ impl Node {
 
     fn create(&mut self, owner: ReplicaKey, initial: Option<Membership>) {
         let directory = self.choose_directory();
-        let path = directory_of(self.config.path_of(directory), owner);
         tracing::debug!(group = %owner.group, replica = %owner.replica, "creating a replica");
         self.shard.replicas.hosted.insert(owner.group, Hosted::Starting { owner, directory });
         // What lies there is not set aside any more: it is made anew. What an earlier start has made elsewhere would be taken for it.
         self.former.remove(&owner);
-        self.clear_up(owner);
+        for other in self.usable_directories().filter(|other| *other != directory).collect::<Vec<_>>() {
+            self.shard.send_on_errand(other, Errand::Clear(owner, None));
+        }
+        let data = self.config.path_of(directory).to_owned();
         let initial = initial.map(|membership| (FIRST_POSITION, membership));
-        self.enqueue_creation(owner.group, Job::Create { owner, directory: path, initial });
+        self.enqueue_creation(owner.group, Job::Create { owner, data, initial });
     }
 
     /// The data directory with the fewest replicas, of those with room if there are any.
@@ -341,6 +252,7 @@ impl Node {
             kept,
             pace: Pace::default(),
             sending: Sending::default(),
+            offer: None,
             receiving: None,
             waits_for_room: None,
             may_have_received: Some(now.instant),
@@ -402,7 +314,7 @@ impl Node {
 
     /// A replica may be opened before its table is heard of: the catalogue that a node keeps is older than its replicas, perhaps.
     /// And tables are dropped and recalled.
-    fn refresh_shapes(&mut self) {
+    pub(crate) fn refresh_shapes(&mut self) {
         let groups: Vec<GroupId> = self.shard.replicas.hosted.keys().copied().collect();
         for group in groups {
             let shape = self.shape_of(group);
@@ -444,7 +356,7 @@ impl Node {
             // Elsewhere the log holds the successor's records instead of its own.
             self.shard.log_writes.remove(log, owner.group, &mut self.shard.outbox);
         }
-        self.shard.discard(directory, directories_of_replica(&*self.disk, self.config.path_of(directory), owner));
+        self.shard.send_on_errand(directory, Errand::Clear(owner, None));
     }
 
     /// A checkpoint of `owner` has had no room for a while, and lacks so many bytes. Where the storage that it is to replace is all that is in
@@ -452,16 +364,16 @@ impl Node {
     /// its successor learns in the room of both. It has nothing that they lack, since it takes nothing without the checkpoint.
     ///
     /// What was set aside for a successor goes first: its group has a leader, who sends, and so a majority without it.
-    pub(crate) fn make_room(&mut self, owner: ReplicaKey, lacking: u64, now: Now) {
+    pub(crate) fn make_room(&mut self, owner: ReplicaKey, (lacking, own_size): (u64, u64), now: Now) {
         let Some(replica) = self.shard.running_as(owner) else { return };
-        let (directory, path) = (replica.directory, replica.path.clone());
+        let directory = replica.directory;
         let is_in_the_way = |other: &ReplicaKey, at: DirectoryId| other.group == owner.group && at == directory;
         let former = self.former.iter().filter(|(other, at)| is_in_the_way(other, **at));
         let former: Vec<ReplicaKey> = former.map(|(other, _)| *other).collect();
         if !former.is_empty() {
             tracing::warn!(group = %owner.group, "what is left of a lost replica makes room for its successor's checkpoint");
             former.into_iter().for_each(|other| self.remove_former(other, directory));
-        } else if lacking <= self.shard.size_of(&path) {
+        } else if lacking <= own_size {
             let reason = "its disk has no room for a newer checkpoint beside it";
             if self.shard.give_up(owner.group, reason, now).is_some() {
                 tracing::warn!(group = %owner.group, reason, "a replica is given up once the others are a majority without it");
@@ -493,22 +405,19 @@ impl Node {
             self.forget_leader(group);
         }
         tracing::debug!(%group, replica = %owner.replica, "removing a replica");
-        let paths = directories_of_replica(&*self.disk, self.config.path_of(directory), owner);
-        let removed = self.shard.put_aside(directory, paths);
-        self.shard.enqueue_removal(storage, removed);
+        self.shard.send_on_errand(directory, Errand::Clear(owner, storage));
     }
 
     /// Nothing is to be left of a replica in any data directory. A job of one that is gone may have made something after its directories were put
     /// aside: nobody else would remove it before the next start, and ids of replicas are never used twice.
     pub(crate) fn clear_up(&mut self, owner: ReplicaKey) {
         for directory in self.usable_directories().collect::<Vec<_>>() {
-            let paths = directories_of_replica(&*self.disk, self.config.path_of(directory), owner);
-            self.shard.discard(directory, paths);
+            self.shard.send_on_errand(directory, Errand::Clear(owner, None));
         }
     }
 
     /// The data directories that still work, with their logs.
-    fn usable_directories(&self) -> impl Iterator<Item = DirectoryId> {
+    pub(crate) fn usable_directories(&self) -> impl Iterator<Item = DirectoryId> {
         self.config.directories().filter(|directory| !self.failures.has_failed(*directory))
     }
 
@@ -639,7 +548,7 @@ pub(crate) fn founding_replicas(founders: &[crate::peer::Founder]) -> Vec<Replic
 
 /// Whether `replica` belonged to a partition that goes on without it. False for one that this catalogue has never heard of,
 /// which a newer one may list.
-fn was_removed(catalogue: &Catalogue, group: GroupId, replica: ReplicaId) -> bool {
+pub(crate) fn was_removed(catalogue: &Catalogue, group: GroupId, replica: ReplicaId) -> bool {
     replica.counter() < catalogue.next_replica
         && catalogue.group(group).is_some_and(|partition| partition.replica(replica).is_none())
 }

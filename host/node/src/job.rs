@@ -3,11 +3,17 @@
 //! A job is data with everything it needs inside; running it touches nothing of the node. Its result comes back through
 //! [`crate::Event::Job`]. A result for a replica that is gone by then is ignored.
 
+use crate::adopt::{Unadopted, Unsaved};
 use crate::config::READS_AT_ONCE;
+use crate::errands::{Errand, ErrandsDone, Trash};
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
+use crate::install::{install, open_at};
+use crate::replica::{directories_of_replica, directory_of};
 use crate::requests::read_jobs::{ReadSize, Wanted};
+use crate::status::State;
 use bytes::Bytes;
-use hedgerow_env::{Disk, OpenMode, Space, create_dir_durably};
+use hedgerow_env::{Disk, OpenMode, Space};
+use hedgerow_placement::Catalogue;
 use hedgerow_replication::{Fetch, Membership, SnapshotMeta};
 use hedgerow_storage::{Debt, Engine, Engines, FailureKind, FlushPoint, Moment, Partition, Sessions};
 use hedgerow_types::ReplicaId;
@@ -35,8 +41,8 @@ pub enum Job {
     Create {
         /// For whom.
         owner: ReplicaKey,
-        /// Where.
-        directory: PathBuf,
+        /// In which data directory.
+        data: PathBuf,
         /// Log position and membership of a group that is being founded.
         initial: Option<(LogPosition, Membership)>,
     },
@@ -177,6 +183,33 @@ pub enum Job {
         /// Bytes of room to be kept for a start; 0 = as it is.
         reserve: usize,
     },
+    /// Makes a catalogue durable.
+    SaveCatalogue {
+        /// The catalogue.
+        unsaved: Box<Unsaved>,
+        /// The cluster that it is to be of.
+        cluster: u64,
+        /// The version that the node acts on.
+        known: u64,
+        /// Its files: one of them is enough.
+        places: Vec<PathBuf>,
+    },
+    /// Puts away what nobody needs in a data directory, and looks through what was received there.
+    Errands {
+        /// Which data directory.
+        directory: DirectoryId,
+        /// Where it is.
+        data: PathBuf,
+        /// Names for what is put away.
+        trash: Trash,
+        /// What is to be done, in this order.
+        errands: Vec<Errand>,
+    },
+    /// Writes down how all stands, for whoever asks.
+    Tell {
+        /// What is known.
+        state: Box<State>,
+    },
     /// Reads what keeps writes from being applied twice, so that the node does not have to when the first one comes.
     LoadSessions {
         /// For whom.
@@ -256,6 +289,12 @@ pub enum JobKind {
     Remove,
     /// Looking at the room on the disks.
     Space,
+    /// Making a catalogue durable.
+    Catalogue,
+    /// Writing down how all stands.
+    Tell,
+    /// Putting away, and looking through, directories.
+    Errands,
     /// Asking what compactions have still to do.
     Debt,
 }
@@ -352,6 +391,17 @@ pub enum JobResult {
         /// The node's identity was not there.
         is_away: bool,
     },
+    /// A catalogue is durable.
+    Catalogue(Arc<Catalogue>),
+    /// How all stands.
+    Told(String),
+    /// What there was to do in a data directory is done.
+    Errands {
+        /// Which data directory.
+        directory: DirectoryId,
+        /// What came of it.
+        done: ErrandsDone,
+    },
     /// The exactly-once table of a storage.
     Sessions {
         /// The table.
@@ -389,8 +439,8 @@ impl Job {
     /// The job once more, where it is safe to run it twice and nobody would ask for it anew.
     fn again(&self) -> Option<Box<Self>> {
         Some(Box::new(match self {
-            Self::Create { owner, directory, initial } => {
-                Self::Create { owner: *owner, directory: directory.clone(), initial: initial.clone() }
+            Self::Create { owner, data, initial } => {
+                Self::Create { owner: *owner, data: data.clone(), initial: initial.clone() }
             }
             Self::Install { owner, former: _, from, directory, trash, meta } => Self::Install {
                 owner: *owner,
@@ -410,6 +460,9 @@ impl Job {
             | Self::Read { .. }
             | Self::Debt { .. }
             | Self::Space { .. }
+            | Self::SaveCatalogue { .. }
+            | Self::Tell { .. }
+            | Self::Errands { .. }
             | Self::LoadSessions { .. }
             | Self::Remove { .. } => return None,
         }))
@@ -437,6 +490,9 @@ impl Job {
             Self::LoadSessions { .. } => JobKind::LoadSessions,
             Self::Remove { .. } => JobKind::Remove,
             Self::Space { .. } => JobKind::Space,
+            Self::SaveCatalogue { .. } => JobKind::Catalogue,
+            Self::Tell { .. } => JobKind::Tell,
+            Self::Errands { .. } => JobKind::Errands,
             Self::Debt { .. } => JobKind::Debt,
         }
     }
@@ -456,6 +512,9 @@ impl Job {
             | Self::Install { .. }
             | Self::Fetch { .. }
             | Self::Space { .. }
+            | Self::SaveCatalogue { .. }
+            | Self::Tell { .. }
+            | Self::Errands { .. }
             | Self::Remove { .. } => false,
         }
     }
@@ -474,15 +533,19 @@ impl Job {
             | Self::Read { owner, .. }
             | Self::Debt { owner, .. }
             | Self::LoadSessions { owner, .. } => Some(*owner),
-            Self::Remove { .. } | Self::Space { .. } => None,
+            Self::Remove { .. }
+            | Self::Space { .. }
+            | Self::SaveCatalogue { .. }
+            | Self::Tell { .. }
+            | Self::Errands { .. } => None,
         }
     }
 
     fn attempt(self, context: &JobContext) -> Result<JobResult, JobError> {
         let disk = &*context.disk;
         Ok(match self {
-            Self::Create { directory, initial, .. } => {
-                JobResult::Created(Box::new(create(context, &directory, initial)?))
+            Self::Create { owner, data, initial } => {
+                JobResult::Created(Box::new(create(context, (owner, &data), initial)?))
             }
             Self::Flush { engine, point, is_pressing, .. } => {
                 if is_pressing { engine.flush() } else { engine.flush_at_pace() }?;
@@ -549,6 +612,13 @@ impl Job {
                 let missed = missed.map(|(owner, _)| owner).collect();
                 JobResult::Space { directory, space, missed, is_away: crate::identity::is_away(disk, &path) }
             }
+            Self::SaveCatalogue { unsaved, cluster, known, places } => {
+                JobResult::Catalogue(crate::adopt::save(disk, *unsaved, (cluster, known), &places)?)
+            }
+            Self::Tell { state } => JobResult::Told(state.tell()),
+            Self::Errands { directory, data, trash, errands } => {
+                JobResult::Errands { directory, done: crate::errands::run(disk, &data, trash, errands) }
+            }
             Self::LoadSessions { engine, .. } => {
                 let sessions = Box::new(Sessions::read(&*engine)?);
                 JobResult::Sessions { sessions, engine }
@@ -567,14 +637,17 @@ impl Job {
     }
 }
 
+/// Why a job comes to nothing.
 #[derive(Debug, thiserror::Error)]
-enum JobError {
+pub(crate) enum JobError {
     #[error(transparent)]
     Io(#[from] std::io::Error),
     #[error(transparent)]
     Engine(#[from] hedgerow_storage::EngineError),
     #[error("{0}")]
     Other(&'static str),
+    #[error(transparent)]
+    Catalogue(#[from] Unadopted),
     #[error("a received checkpoint is not at the position it was announced with")]
     WrongPosition,
     #[error("a received checkpoint has another membership than it was announced with")]
@@ -588,7 +661,7 @@ impl JobError {
         match self {
             Self::Io(error) => FailureKind::of(error),
             Self::Engine(error) => error.kind(),
-            Self::Other(_) => FailureKind::Other,
+            Self::Other(_) | Self::Catalogue(_) => FailureKind::Other,
             Self::WrongPosition | Self::WrongMembership | Self::Unreadable { .. } => FailureKind::Damage,
         }
     }
@@ -596,7 +669,12 @@ impl JobError {
     fn unreadable(&self) -> Option<LogPosition> {
         match self {
             Self::Unreadable { position, .. } => Some(*position),
-            Self::Io(_) | Self::Engine(_) | Self::Other(_) | Self::WrongPosition | Self::WrongMembership => None,
+            Self::Io(_)
+            | Self::Engine(_)
+            | Self::Other(_)
+            | Self::Catalogue(_)
+            | Self::WrongPosition
+            | Self::WrongMembership => None,
         }
     }
 }
@@ -616,13 +694,19 @@ fn unreadable(reader: &Reader, owner: ReplicaKey, fetch: Fetch, source: std::io:
 /// A new replica's storage starts from nothing, whatever an interrupted attempt left behind.
 fn create(
     context: &JobContext,
-    directory: &Path,
+    (owner, data): (ReplicaKey, &Path),
     initial: Option<(LogPosition, Membership)>,
 ) -> Result<Partition, JobError> {
-    if context.disk.exists(directory) {
-        context.disk.remove_dir_all(directory)?;
+    let (disk, storage) = (&*context.disk, directory_of(data, owner));
+    for directory in directories_of_replica(disk, data, owner).into_iter().filter(|it| disk.exists(it)) {
+        match disk.remove_dir_all(&directory) {
+            Err(error) if directory == storage => return Err(error.into()),
+            // The next start removes what nobody needs.
+            Err(error) => tracing::warn!(directory = %directory.display(), %error, "a directory cannot be removed"),
+            Ok(()) => {}
+        }
     }
-    let engine = context.engines.open(directory)?;
+    let engine = context.engines.open(&storage)?;
     let mut partition = Partition::open(engine)?;
     partition.load_sessions()?;
     if let Some((position, membership)) = initial {
@@ -703,74 +787,6 @@ fn write_piece(
         disk.sync_dir(directory)?;
     }
     Ok(())
-}
-
-/// Replaces `directory` by `from`, which was verified.
-///
-/// ```text
-/// from -> directory.new       verified, and in no incomplete state
-/// directory -> trash          the log still goes with what was there
-/// directory.new -> directory  the log is reset only after this has returned
-/// ```
-///
-/// Each step is durable before the next, so that a crash leaves the former storage, or the new one under one of its two
-/// names, of which [`finish_install`] makes the right one. Run again after a failure, it goes on where it ended.
-fn install(
-    context: &JobContext,
-    from: &Path,
-    directory: &Path,
-    trash: PathBuf,
-    meta: SnapshotMeta,
-) -> Result<JobResult, JobError> {
-    let disk = &*context.disk;
-    let arriving = arriving_at(directory);
-    if disk.exists(from) {
-        if disk.exists(&arriving) {
-            // Of an installation that a crash interrupted.
-            disk.remove_dir_all(&arriving)?;
-        }
-        move_durably(disk, from, &arriving)?;
-    }
-    if disk.exists(&arriving) {
-        if disk.exists(directory) {
-            create_dir_durably(disk, hedgerow_env::parent_of(&trash))?;
-            move_durably(disk, directory, &trash)?;
-        }
-        move_durably(disk, &arriving, directory)?;
-    }
-    let mut partition = open_at(context, directory, meta.position)?;
-    partition.load_sessions()?;
-    Ok(JobResult::Installed { partition: Box::new(partition), meta, trash })
-}
-
-/// What a checkpoint is called when nothing is left to do but to put it in the place of `directory`.
-pub(crate) fn arriving_at(directory: &Path) -> PathBuf {
-    let mut name = directory.as_os_str().to_owned();
-    name.push(".new");
-    name.into()
-}
-
-/// Ends an installation that a crash interrupted when `directory` had no storage.
-pub(crate) fn finish_install(disk: &dyn Disk, directory: &Path) -> std::io::Result<()> {
-    let arriving = arriving_at(directory);
-    if !disk.exists(directory) && disk.exists(&arriving) {
-        move_durably(disk, &arriving, directory)?;
-    }
-    Ok(())
-}
-
-fn move_durably(disk: &dyn Disk, from: &Path, to: &Path) -> std::io::Result<()> {
-    disk.rename(from, to)?;
-    let (left, entered) = (hedgerow_env::parent_of(from), hedgerow_env::parent_of(to));
-    disk.sync_dir(entered)?;
-    if left == entered { Ok(()) } else { disk.sync_dir(left) }
-}
-
-fn open_at(context: &JobContext, directory: &Path, position: LogPosition) -> Result<Partition, JobError> {
-    // An engine would make what is missing.
-    context.disk.list(directory)?;
-    let partition = Partition::open(context.engines.open(directory)?)?;
-    if partition.applied() == position { Ok(partition) } else { Err(JobError::WrongPosition) }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Jobs that fail, are interrupted or are tried again.
 
 use super::*;
+use crate::install::finish_install;
 use hedgerow_env::os::OsDisk;
 use hedgerow_env::sim::SimDisk;
 use hedgerow_storage::{Batch, MemoryEngines, RocksEngines, RocksSettings};

@@ -27,11 +27,13 @@
 //! | `tails.rs`, `tail_frame.rs` | replicas ask the other voters' logs instead, where the leader is silent |
 //! | `wake.rs` | deadlines, and what else waits for a time |
 //! | `snapshot.rs`, `receive.rs`, `rate.rs` | checkpoints, at either end, and how fast they travel |
+//! | `received.rs` | what is here of a checkpoint before it is received |
 //! | `checkpoint_room.rs`, `doubt.rs` | where a checkpoint has no room; what a sender does whose checkpoint was refused as damaged |
 //! | `damage.rs` | replicas that are found damaged |
 //! | `room.rs`, `debt.rs`, `heavy.rs` | writes that are refused: on full disks, for compactions that fall behind, for becoming large |
 //! | `retain.rs`, `pace.rs` | what the log is kept for; when a replica has caught up |
 //! | `loads.rs`, `removals.rs` | reading exactly-once tables, and clearing up, a few at a time |
+//! | `errands.rs` | what is to be done with directories, in order |
 //!
 //! The rest:
 //!
@@ -42,13 +44,14 @@
 //! | `admin.rs`, `admin_client.rs`, `status.rs` | clients' administrative operations |
 //! | `comparing.rs` | the replicas of a table, read whole |
 //! | `metadata.rs`, `catalogue_change.rs` | what the leader of the metadata does; what is to change in the catalogue |
+//! | `adopt.rs` | making a catalogue durable before it is acted on |
 //! | `hosting.rs` | acting on the catalogue: which replicas are here, and in which group |
 //! | `finish.rs`, `failure.rs` | what follows when a job has ended; when storage fails |
 //! | `looks.rs` | looking at the disks |
 //! | `fault.rs` | faults made on request |
 //! | `files.rs` | how many replicas and connections the limit of open files allows |
 //! | `address.rs` | where the nodes are |
-//! | `report.rs` | what nodes tell each other |
+//! | `report.rs`, `standing.rs` | what nodes tell each other; how all stands by it |
 //! | `strangers.rs`, `lives.rs` | nodes of another cluster; copies and clones of a node |
 //! | `greeting.rs`, `greeting_frame.rs` | a connection between nodes, from the greeting to the end; the greeting's form |
 //! | `founding.rs`, `identity.rs`, `open.rs`, `recover.rs` | starting |
@@ -58,13 +61,14 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `job.rs` | work that blocks |
+//! | `job.rs`, `install.rs` | work that blocks; among it putting a checkpoint in the place of storage |
 //! | `ids.rs` | what its parts call replicas, data directories and logs |
 //! | `peer.rs`, `sparse.rs` | the form of what nodes say to each other; lists that would take too much memory |
 
 mod address;
 mod admin;
 mod admin_client;
+mod adopt;
 mod apply;
 pub mod at_rest;
 mod catalogue_change;
@@ -77,6 +81,7 @@ mod damage;
 mod debt;
 mod doubt;
 mod drive;
+mod errands;
 mod event;
 mod failure;
 mod fault;
@@ -92,6 +97,7 @@ mod hosting;
 mod identity;
 mod ids;
 pub mod inspect;
+mod install;
 pub mod job;
 mod layout;
 mod lives;
@@ -115,6 +121,7 @@ mod rate;
 pub mod read_index_frame;
 mod read_indexes;
 mod receive;
+mod received;
 mod recover;
 mod removals;
 mod repair;
@@ -129,6 +136,7 @@ mod shard;
 mod slow;
 mod snapshot;
 mod sparse;
+mod standing;
 mod status;
 mod strangers;
 pub mod tail_frame;

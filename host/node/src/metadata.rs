@@ -6,6 +6,7 @@
 
 use crate::admin::Asker;
 use crate::admin_client::shortened;
+use crate::adopt::{Offers, Unsaved};
 use crate::catalogue_change::Change;
 use crate::config::{CREATION_REPEATED_FOR, GONE_AFTER, REPORT_INTERVAL, creation_wait};
 use crate::damage::note_read;
@@ -24,6 +25,7 @@ use hedgerow_types::op::{Filter, Read, ReadReply, Scan, Write, WriteReply};
 use hedgerow_types::{ClientId, GroupId, Instant, NodeId, Refusal, Status, TableId};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 /// Changes that may wait while another is being written. All of them go into the next write.
 const QUEUE_MAX: usize = 128;
@@ -32,8 +34,10 @@ const QUEUE_MAX: usize = 128;
 #[derive(Debug, Default)]
 pub(crate) struct Metadata {
     /// The catalogue as the group holds it; absent while this node does not lead the group or has not read it yet.
-    pub(crate) current: Option<Catalogue>,
+    pub(crate) current: Option<Arc<Catalogue>>,
     step: Step,
+    /// What was sent to nodes that act on an older one.
+    pub(crate) offers: Offers,
     queue: VecDeque<(Change, Asker)>,
     /// Who is answered, and how, when the draft is written: what a change that is not made answers may rest on others in the
     /// draft.
@@ -60,6 +64,8 @@ enum Step {
     Reading(u64),
     /// The catalogue as it is once the write is applied.
     Writing(u64, Box<Catalogue>),
+    /// The catalogue is written, and this node does not act on this version yet. Whoever is told of a change may ask this node for it.
+    Adopting(u64),
     /// It came to nothing. What is stored is not known until it is read anew.
     Failed(Refusal),
 }
@@ -72,7 +78,7 @@ impl Step {
     const fn ticket(&self) -> Option<u64> {
         match self {
             Self::Reading(ticket) | Self::Writing(ticket, _) => Some(*ticket),
-            Self::Idle | Self::Failed(_) => None,
+            Self::Idle | Self::Adopting(_) | Self::Failed(_) => None,
         }
     }
 }
@@ -113,7 +119,7 @@ impl Node {
     }
 
     pub(crate) fn handle_metadata_role(&mut self, change: RoleChange, now: Now) {
-        self.abandon_change(&Refusal::Unresolved);
+        self.abandon_change(&Refusal::Unresolved, now);
         self.metadata.repeatable.clear();
         for (_, asker, _) in std::mem::take(&mut self.metadata.creating) {
             self.answer_admin(asker, Err(Refusal::Unresolved));
@@ -139,7 +145,7 @@ impl Node {
     pub(crate) fn tick_metadata(&mut self, now: Now) {
         if let Step::Failed(refusal) = &self.metadata.step {
             let refusal = refusal.clone();
-            self.abandon_change(&refusal);
+            self.abandon_change(&refusal, now);
         }
         let is_leader = self.shard.running(GroupId::META).is_some_and(|replica| replica.group.role() == Role::Leader);
         if is_leader && self.metadata.current.is_none() && self.metadata.step.is_idle() {
@@ -186,20 +192,24 @@ impl Node {
     /// Who is there. Nobody is gone for good before this node has led the metadata for so long itself.
     fn presence(&self, now: Now) -> Presence {
         let is_gone = |node: &NodeId| {
-            let heard = self.reports.nodes.get(node).map(|(_, heard)| *heard);
+            let heard = self.reports.told().nodes.get(node).map(|(_, heard)| *heard);
             let since = self.metadata.leads_since.max(heard);
             since.is_some_and(|since| now.instant.since(since) >= GONE_AFTER)
         };
         let others = self.config.peers.keys().copied().filter(|node| *node != self.config.node);
         let gone = others.filter(is_gone).collect();
-        let said = self.reports.nodes.iter().map(|(node, (report, _))| (*node, report.replicas_max));
+        let said = self.reports.told().nodes.iter().map(|(node, (report, _))| (*node, report.replicas_max));
         // The metadata's own replica is not among those that are placed.
         let room = said.filter(|(_, most)| *most > 0).map(|(node, most)| (node, most - 1)).collect();
         Presence { alive: self.alive_nodes(now), gone, room }
     }
 
     /// The changes that wait or are being written come to nothing. Tables that are stored and wait for their leaders go on.
-    fn abandon_change(&mut self, refusal: &Refusal) {
+    fn abandon_change(&mut self, refusal: &Refusal, now: Now) {
+        if matches!(self.metadata.step, Step::Adopting(_)) {
+            // They are stored.
+            self.answer_written(now);
+        }
         let metadata = &mut self.metadata;
         let stored = metadata.current.take();
         metadata.repeatable.retain(|table, _| stored.as_ref().is_some_and(|it| it.tables.contains_key(table)));
@@ -240,7 +250,10 @@ impl Node {
             return self.write_first_catalogue(now);
         }
         match Catalogue::from_rows(&rows) {
-            Ok(catalogue) => self.take_current(catalogue, now),
+            Ok(catalogue) => {
+                self.take_current(catalogue);
+                self.note_adopted(now);
+            }
             Err(error) => self.shard.outbox.fail(format!("the catalogue cannot be understood: {}", chain(&error))),
         }
     }
@@ -311,7 +324,7 @@ impl Node {
             return;
         }
         let Some(current) = self.metadata.current.clone() else { return };
-        let mut draft = current.clone();
+        let mut draft = Catalogue::clone(&current);
         let presence = self.presence(now);
         for (change, asker) in std::mem::take(&mut self.metadata.queue) {
             if let Some(table) = self.repeated_creation(&draft, &change, &asker, now) {
@@ -388,8 +401,20 @@ impl Node {
         }
         let Step::Writing(_, draft) = std::mem::take(&mut self.metadata.step) else { return };
         if self.metadata.current.as_ref().is_none_or(|current| current.version < draft.version) {
-            self.take_current(*draft, now);
+            self.take_current(*draft);
+        } else {
+            self.metadata.step = Step::Adopting(draft.version);
         }
+        self.note_adopted(now);
+    }
+
+    /// This node acts on another catalogue, or could not make one durable: what was written is told, and what waited goes on.
+    pub(crate) fn note_adopted(&mut self, now: Now) {
+        let Step::Adopting(version) = self.metadata.step else { return };
+        if self.catalogue_version() < version && self.adoption.is_busy() {
+            return;
+        }
+        self.metadata.step = Step::Idle;
         self.answer_written(now);
         self.reconcile_new_tables(now);
         self.write_changes(now);
@@ -398,17 +423,19 @@ impl Node {
     /// A node tells of leaders: tables that waited for them are made available at once.
     pub(crate) fn handle_new_leaders(&mut self, now: Now) {
         let has_new = |current: &Catalogue| current.tables.values().any(|table| table.state == TableState::Creating);
-        if self.metadata.current.as_ref().is_some_and(has_new) {
+        if self.metadata.current.as_deref().is_some_and(has_new) {
             self.reconcile_new_tables(now);
             self.write_changes(now);
         }
     }
 
-    fn take_current(&mut self, catalogue: Catalogue, now: Now) {
+    fn take_current(&mut self, catalogue: Catalogue) {
         let push = Self::catalogue_push(&catalogue);
-        self.metadata.current = Some(catalogue.clone());
         self.shard.send_to_all(&push);
-        self.adopt_catalogue(catalogue, now);
+        let catalogue = Arc::new(catalogue);
+        self.metadata.step = Step::Adopting(catalogue.version);
+        self.metadata.current = Some(Arc::clone(&catalogue));
+        self.adopt_catalogue(Unsaved::Own(catalogue));
     }
 
     fn answer_written(&mut self, now: Now) {
@@ -481,13 +508,6 @@ impl Node {
                 self.metadata.creating.push((table, asker, deadline));
             }
         }
-    }
-
-    /// Sends the catalogue to a node that acts on an older one.
-    pub(crate) fn offer_catalogue(&mut self, to: NodeId, version: u64) {
-        let Some(current) = self.metadata.current.as_ref().filter(|current| current.version > version) else { return };
-        let push = Self::catalogue_push(current);
-        self.shard.send(to, &push);
     }
 }
 

@@ -7,6 +7,7 @@
 //! that is not known: each entry point takes it from `clock.rs` first.
 
 use crate::admin::AdminCalls;
+use crate::adopt::Adoption;
 use crate::config::Config;
 use crate::creations::Creations;
 use crate::failure::Failures;
@@ -44,6 +45,8 @@ pub struct Node {
     pub(crate) identity: Identity,
     pub(crate) founding: Founding,
     pub(crate) metadata: Metadata,
+    /// Catalogues that are not durable here yet.
+    pub(crate) adoption: Adoption,
     pub(crate) reports: Reports,
     /// How fast the nodes are.
     pub(crate) speeds: Speeds,
@@ -126,7 +129,7 @@ impl Node {
             }
             Frame::Probe(probe) => self.handle_probe(from, probe, now),
             Frame::Report(report) => self.handle_report(from, report, now),
-            Frame::Catalogue(push) => self.handle_catalogue(push, now),
+            Frame::Catalogue(push) => self.handle_catalogue(push),
             Frame::AdminRequest(request) => self.handle_admin_request(from, request, now),
             Frame::AdminReply(reply) => self.handle_admin_reply(reply),
             Frame::SnapshotBegin(begin) => {

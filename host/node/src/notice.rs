@@ -31,8 +31,8 @@ pub(crate) enum Notice {
     Unusable(ReplicaKey, String),
     /// A checkpoint waits to be installed until nobody reads the storage of this replica.
     WantsStorage(ReplicaKey),
-    /// A checkpoint of this replica has had no room for a while, and lacks so many bytes.
-    LacksRoom(ReplicaKey, u64),
+    /// A checkpoint of this replica has had no room for a while, and lacks so many bytes; so many has the storage that it would replace.
+    LacksRoom(ReplicaKey, u64, u64),
     /// A receiver of a group's checkpoint has part of one of this other replica, which should lead again if it can.
     AwaitsFormer(GroupId, ReplicaId),
     /// Whether flushes fall behind has changed.
@@ -66,7 +66,7 @@ impl Node {
                 }
             }
             Notice::WantsStorage(owner) => self.admin.comparing.end_reads_of(owner),
-            Notice::LacksRoom(owner, lacking) => self.make_room(owner, lacking, now),
+            Notice::LacksRoom(owner, lacking, own_size) => self.make_room(owner, (lacking, own_size), now),
             Notice::AwaitsFormer(group, former) => self.leave_to(group, former, now),
             Notice::Behind(is_behind) => self.note_behind(is_behind),
         }

@@ -1,12 +1,13 @@
 //! Starting a node: what its directories hold, replica by replica, and which of it is fit to go on.
 
 use crate::admin::AdminCalls;
+use crate::adopt::{Adoption, cache_path};
 use crate::config::Config;
 use crate::creations::Creations;
 use crate::drive::chain;
+use crate::errands::trash_of;
 use crate::failure::{Failures, is_device_failure, takes_no_writes};
 use crate::founding::Founding;
-use crate::hosting::cache_path;
 use crate::identity::{self, Found, FoundLog, Identity, IdentityError, Missing};
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
 use crate::layout::{LogLayout, Shelf, has_log, is_idle};
@@ -194,10 +195,10 @@ impl Node {
         config.check().map_err(OpenError::Config)?;
         let mut random = Random::new(config.seed);
         let mut found = identity::open(&*disk, &config.data, config.node, random.next_u64())?;
-        let catalogue = read_catalogue(&*disk, &found.present, found.identity.cluster)?;
+        let catalogue = read_catalogue(&*disk, &found.present, found.identity.cluster)?.map(Arc::new);
         let known = catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&config.node));
         found.identity.note_known_start(known.map_or(0, |known| known.boot));
-        check_copy(&config, catalogue.as_ref(), &found)?;
+        check_copy(&config, catalogue.as_deref(), &found)?;
         found.save(&*disk)?;
         let Found { mut identity, present, mut missing, locks, .. } = found;
         let (mut shelf, recovered) = open_logs(&disk, &mut config, present, &mut missing)?;
@@ -225,6 +226,7 @@ impl Node {
             identity,
             founding: Founding::default(),
             metadata: Metadata::default(),
+            adoption: Adoption::default(),
             reports: Reports::default(),
             failures: Failures::default(),
             missing,
@@ -282,7 +284,7 @@ impl Node {
                 tracing::warn!(directory = %directory.display(), %error, "where this log was one will count as lost");
             }
             tracing::info!(directory = %directory.display(), "a log that no group is in any more is removed");
-            self.shard.discard(home, vec![directory]);
+            self.discard_now(home, vec![directory]);
         }
         shelf.logs.truncate(used);
         let ids = named.into_iter().map(|(_, id)| id);
@@ -353,9 +355,18 @@ impl Node {
             let is_forgotten = |path: &PathBuf| self.shard.view.catalogue.is_some() && !received.contains(path);
             let forgotten = below("incoming").filter(is_forgotten);
             let paths = unused.into_iter().chain(forgotten).chain(below("checkpoints")).collect();
-            self.shard.empty_trash(directory);
-            self.shard.discard(directory, paths);
+            // What an earlier life of the node has not come to remove.
+            let removed = self.disk.list(&trash_of(&data)).unwrap_or_default();
+            let removed = removed.into_iter().map(|name| trash_of(&data).join(name)).collect();
+            self.shard.enqueue_removal(None, removed);
+            self.discard_now(directory, paths);
         }
+    }
+
+    /// Removes what is below a data directory, and has it under no name that counts at once. Only for a start: it blocks.
+    fn discard_now(&mut self, directory: DirectoryId, paths: Vec<PathBuf>) {
+        let removed = self.shard.trash(directory).put_aside(&*self.disk, paths);
+        self.shard.enqueue_removal(None, removed);
     }
 }
 

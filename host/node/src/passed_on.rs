@@ -132,7 +132,7 @@ impl Node {
         // It knows a newer catalogue than this node, perhaps.
         let principal = asker.client_connection().map(|connection| self.shard.requests.principal(connection));
         let request = AdminRequest { id, command, argument, sender, repeated_to: 0, principal };
-        let receiver = self.reports.nodes.get(&to).map_or(0, |(report, _)| report.process);
+        let receiver = self.reports.told().nodes.get(&to).map_or(0, |(report, _)| report.process);
         let may_repeat = request.argument.len() <= REPEATED_SIZE_MAX && (receiver != 0 || only_looks(&request.command));
         let repetition = may_repeat.then(|| AdminRequest { repeated_to: receiver, ..request.clone() });
         self.shard.send(to, &Frame::AdminRequest(request));
@@ -159,7 +159,9 @@ impl Node {
         }
         if CHANGES.contains(&command.0) {
             let who = request.principal.as_ref().map_or(Who::Node, Who::named);
-            self.shard.requests.audit().note_passed_on(from, &who, command);
+            if let Err(refusal) = self.shard.requests.audit().note_passed_on(from, &who, command) {
+                return self.answer_admin(asker, Err(refusal));
+            }
         }
         // What was passed on once is not passed on again.
         let is_for_any = matches!(command.0, "checksum_here" | "throttle_here" | "transfer");
@@ -173,7 +175,15 @@ impl Node {
 
     /// A call of `node` has come to its end.
     pub(crate) fn answer_peer(&mut self, node: NodeId, id: u64, answer: Result<serde_json::Value, Refusal>) {
-        let reply = reply_of(id, answer);
+        self.send_answer(node, reply_of(id, answer));
+    }
+
+    /// The same with an answer that is written down.
+    pub(crate) fn answer_peer_with(&mut self, node: NodeId, id: u64, text: &str) {
+        self.send_answer(node, AdminReply { id, refusal_kind: 0, answer: text.to_owned() });
+    }
+
+    fn send_answer(&mut self, node: NodeId, reply: AdminReply) {
         self.admin.passed_on.note_answered(node, &reply);
         self.shard.send(node, &Frame::AdminReply(reply));
     }

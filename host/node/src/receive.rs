@@ -19,19 +19,21 @@
 //! What nobody goes on with is removed after [`GIVE_UP_AFTER`].
 
 use crate::config::SNAPSHOT_CHUNK_SIZE;
+use crate::errands::Errand;
 use crate::ids::ReplicaKey;
 use crate::job::Job;
 use crate::peer::{Frame, SnapshotBegin, SnapshotChunk, SnapshotFile, SnapshotProgress};
-use crate::replica::{Hosted, incoming_directory, incoming_of, sender_of};
+use crate::received::{Announced, Found, Looked};
+use crate::replica::Hosted;
 use crate::shard::Shard;
 use crate::snapshot::{GIVE_UP_AFTER, REPEAT_AFTER, STALLED_AFTER, WINDOW};
 use bytes::Bytes;
-use hedgerow_env::{Now, OpenMode};
+use hedgerow_env::Now;
 use hedgerow_replication::{Message, SnapshotMeta};
 use hedgerow_storage::FailureKind;
 use hedgerow_types::{GroupId, Instant, ReplicaId};
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Checkpoints that a node receives at a time.
@@ -43,6 +45,14 @@ const FILES_MAX: usize = 100_000;
 const FORMER_AWAITED: Duration = Duration::from_secs(20);
 /// For so long if the group takes no writes without this replica.
 const FORMER_AWAITED_IF_NEEDED: Duration = Duration::from_secs(4);
+
+/// A checkpoint that a leader offers a replica, while it is looked through what is here of it (`received.rs`).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer {
+    sender: ReplicaId,
+    id: u64,
+    since: Instant,
+}
 
 /// A checkpoint that a replica is receiving.
 #[derive(Debug)]
@@ -105,9 +115,12 @@ struct Piece {
 
 impl Shard {
     fn receiving_count(&self, now: Now) -> usize {
-        let is_alive = |receiving: &Receiving| now.instant.since(receiving.last_heard) < STALLED_AFTER;
+        let is_recent = |at: Instant| now.instant.since(at) < STALLED_AFTER;
         let receiving = |hosted: &Hosted| match hosted {
-            Hosted::Running(replica) => replica.receiving.as_ref().is_some_and(is_alive),
+            Hosted::Running(replica) => {
+                replica.receiving.as_ref().is_some_and(|receiving| is_recent(receiving.last_heard))
+                    || replica.offer.is_some_and(|offer| is_recent(offer.since))
+            }
             Hosted::Starting { .. } | Hosted::Lost { .. } => false,
         };
         self.replicas.hosted.values().filter(|hosted| receiving(hosted)).count()
@@ -137,7 +150,6 @@ impl Shard {
         if term < replica.group.term() {
             return;
         }
-        let directory = replica.directory;
         if let Some(receiving) = &mut replica.receiving
             && receiving.id == begin.id
         {
@@ -165,34 +177,59 @@ impl Shard {
             }
             return;
         }
-        if replica.receiving.is_none() && has_enough {
+        if replica.offer.is_some_and(|offer| (offer.sender.0, offer.id) == (begin.from, begin.id)) {
+            return;
+        }
+        if replica.receiving.is_none() && replica.offer.is_none() && has_enough {
             return self.put_off(owner, ReplicaId(begin.from), begin.id);
         }
         if begin.files.len() > FILES_MAX || !begin.files.iter().all(|file| is_plain_name(&file.name)) {
             tracing::warn!(group = %owner.group, "a checkpoint with forbidden file names was refused");
             return;
         }
+        self.look_through(owner, begin, is_needed, now);
+    }
+
+    /// Has what is here of an offered checkpoint looked through. What is being received of another one stays on the disk, and is heard of no
+    /// more: nothing is to be installed from where tables are taken out.
+    fn look_through(&mut self, owner: ReplicaKey, begin: SnapshotBegin, is_needed: bool, now: Now) {
+        let most = if is_needed { FORMER_AWAITED_IF_NEEDED } else { FORMER_AWAITED };
+        let partition = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(owner.group));
+        let voters: Vec<ReplicaId> = partition.into_iter().flat_map(|it| it.voters()).collect();
+        let Some(replica) = self.running_as(owner) else { return };
+        let may_wait = replica.waits_for_sender.is_none_or(|since| now.instant.since(since) < most);
+        let offer = Offer { sender: ReplicaId(begin.from), id: begin.id, since: now.instant };
+        replica.offer = Some(offer);
+        replica.receiving = None;
+        let awaited = if may_wait { voters } else { Vec::new() };
+        let wants_size = replica.waits_for_room.is_some();
+        let directory = replica.directory;
+        let announced = Announced { owner, begin, awaited, wants_size };
+        self.send_on_errand(directory, Errand::LookThrough(Box::new(announced)));
+    }
+
+    /// What is here of an offered checkpoint was looked through: the rest of it is received, if it is still wanted.
+    pub(crate) fn handle_looked(&mut self, Looked { owner, begin, found }: Looked, now: Now) {
         let sender = ReplicaId(begin.from);
-        let path = incoming_directory(self.config.path_of(directory), owner, sender, begin.id);
-        // What was received of others before, also in an earlier life.
-        let mut others = incoming_of(&*self.disk, self.config.path_of(directory), owner);
-        others.retain(|other| *other != path);
-        if let Some(former) = self.awaited_sender((owner, is_needed), sender, &others, now) {
-            return self.say_busy(owner, sender, begin.id, Busy::AwaitsFormer(former));
+        let Some(replica) = self.running_as(owner) else { return };
+        if replica.offer.take_if(|offer| (offer.sender, offer.id) == (sender, begin.id)).is_none() {
+            return;
         }
-        let goes_on = others.iter().any(|other| sender_of(other) == Some(sender));
-        if let Some(replica) = self.running_as(owner) {
-            replica.receiving = None;
-            replica.waits_for_sender.take_if(|_| !goes_on);
+        if replica.storage.is_none() || replica.group.is_taking_snapshot() {
+            return;
         }
-        self.take_over(&others, sender, &path, &begin.files);
-        let file = begin.files.iter().take_while(|file| self.has_whole(&path, file)).count();
-        if !others.is_empty() {
-            self.discard(directory, others);
-        }
+        let directory = replica.directory;
+        let (path, file, goes_on, own_size) = match found {
+            Found::Awaits(former) => {
+                replica.waits_for_sender.get_or_insert(now.instant);
+                return self.say_busy(owner, sender, begin.id, Busy::AwaitsFormer(former));
+            }
+            Found::Received { path, whole, goes_on, own_size } => (path, whole, goes_on, own_size),
+        };
+        replica.waits_for_sender.take_if(|_| !goes_on);
         let missing = missing_bytes(&begin.files, file);
         if missing > 0 && !self.has_room_to_receive(owner, directory, missing) {
-            let lacking = self.wait_for_room(owner, directory, missing, now);
+            let lacking = self.wait_for_room(owner, directory, (missing, own_size), now);
             return self.say_busy(owner, sender, begin.id, Busy::Lacks(lacking));
         }
         let receiving = Receiving {
@@ -234,50 +271,6 @@ impl Shard {
         let progress =
             SnapshotProgress { group, from, id, is_busy: true, former, lacking, ..SnapshotProgress::default() };
         self.send(sender.node(), &Frame::SnapshotProgress(progress));
-    }
-
-    /// The replica from whose checkpoints there are tables in `others`, and which may lead again, while it is waited for.
-    fn awaited_sender(
-        &mut self,
-        (owner, is_needed): (ReplicaKey, bool),
-        sender: ReplicaId,
-        others: &[PathBuf],
-        now: Now,
-    ) -> Option<ReplicaId> {
-        let voters = self.view.catalogue.as_ref()?.group(owner.group)?;
-        let is_awaited = |former: &ReplicaId| *former != sender && voters.voters().any(|voter| voter == *former);
-        let has_tables = |directory: &Path| {
-            self.disk.list(directory).unwrap_or_default().iter().any(|name| hedgerow_storage::is_table(name))
-        };
-        let mut senders = others.iter().filter_map(|other| Some((sender_of(other)?, other)));
-        let (former, _) = senders.find(|(former, other)| is_awaited(former) && has_tables(other))?;
-        let most = if is_needed { FORMER_AWAITED_IF_NEEDED } else { FORMER_AWAITED };
-        let replica = self.running_as(owner)?;
-        let since = *replica.waits_for_sender.get_or_insert(now.instant);
-        (now.instant.since(since) < most).then_some(former)
-    }
-
-    /// Moves tables of `files` to `directory` from what was received of the same sender before. What cannot be moved is
-    /// received again. The move is durable with the next file that is whole: there is one, since no checkpoint has only tables.
-    fn take_over(&self, others: &[PathBuf], sender: ReplicaId, directory: &Path, files: &[SnapshotFile]) {
-        for other in others.iter().filter(|other| sender_of(other) == Some(sender)) {
-            let is_here = |file: &&SnapshotFile| hedgerow_storage::is_table(&file.name) && self.has_whole(other, file);
-            for file in files.iter().filter(is_here) {
-                let moved = (self.disk.create_dir_all(directory))
-                    .and_then(|()| self.disk.rename(&other.join(&file.name), &directory.join(&file.name)));
-                if let Err(error) = moved {
-                    tracing::debug!(%error, "a table that was received before cannot be taken over");
-                }
-            }
-        }
-    }
-
-    /// Whether a file of the checkpoint is there already, from before a restart. Files get their name once they are
-    /// whole and synced.
-    fn has_whole(&self, directory: &Path, file: &SnapshotFile) -> bool {
-        let path = directory.join(&file.name);
-        self.disk.exists(&path)
-            && self.disk.open(&path, OpenMode::Read).and_then(|it| it.len()).is_ok_and(|size| size == file.size)
     }
 
     pub(crate) fn handle_snapshot_chunk(&mut self, chunk: SnapshotChunk, now: Now) {
@@ -458,7 +451,8 @@ impl Shard {
         let Some(replica) = self.running(group) else { return };
         let (owner, directory, is_installing) = (replica.owner, replica.directory, replica.group.is_taking_snapshot());
         let is_over = |heard: &mut Instant| now.instant.since(*heard) >= GIVE_UP_AFTER;
-        if replica.receiving.is_none() && !is_installing && replica.may_have_received.take_if(is_over).is_some() {
+        let is_idle = replica.receiving.is_none() && replica.offer.is_none() && !is_installing;
+        if is_idle && replica.may_have_received.take_if(is_over).is_some() {
             return self.discard_received(owner);
         }
         let Some(receiving) = replica.receiving.as_ref().filter(|_| !is_installing) else { return };
@@ -481,15 +475,13 @@ impl Shard {
         let Some(replica) = self.running_as(owner) else { return };
         let directory = replica.directory;
         let Some(receiving) = replica.receiving.take() else { return };
-        self.discard(directory, vec![receiving.directory]);
+        self.send_on_errand(directory, Errand::Discard(vec![receiving.directory]));
     }
 
     /// Removes all that was ever received for `owner`: it has what it needs, or nobody goes on with it.
     pub(crate) fn discard_received(&mut self, owner: ReplicaKey) {
-        let Some(directory) = self.running_as(owner).map(|replica| replica.directory) else { return };
-        let received = incoming_of(&*self.disk, self.config.path_of(directory), owner);
-        if !received.is_empty() {
-            self.discard(directory, received);
+        if let Some(directory) = self.running_as(owner).map(|replica| replica.directory) {
+            self.send_on_errand(directory, Errand::DiscardReceived(owner));
         }
     }
 
@@ -502,7 +494,7 @@ impl Shard {
         if kind == FailureKind::NoSpace {
             // Deletes and the log need the place more.
             self.put_off(owner, receiving.from, id);
-            self.discard(directory, vec![receiving.directory]);
+            self.send_on_errand(directory, Errand::Discard(vec![receiving.directory]));
         }
     }
 }

@@ -152,7 +152,7 @@ impl Node {
         for is_arriving in [false, true] {
             for directory in &directories {
                 let storage = directory_of(self.config.path_of(*directory), owner);
-                let path = if is_arriving { crate::job::arriving_at(&storage) } else { storage };
+                let path = if is_arriving { crate::install::arriving_at(&storage) } else { storage };
                 match self.disk.list(&path) {
                     Ok(_) => return (*directory, true),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -192,7 +192,7 @@ impl Node {
         log: &Log,
         found: &Recovered,
     ) -> Result<bool, Unfit> {
-        crate::job::finish_install(&*self.disk, directory)?;
+        crate::install::finish_install(&*self.disk, directory)?;
         match self.disk.list(directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(Unfit::Unknown(error.into())),
@@ -274,7 +274,7 @@ impl Node {
         if found.is_damaged {
             return Err(Unfit::Lost("its log is damaged".into()));
         }
-        crate::job::finish_install(&*self.disk, directory)?;
+        crate::install::finish_install(&*self.disk, directory)?;
         // Not `exists`, which takes a directory that cannot be looked at for none.
         match self.disk.list(directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -4,12 +4,11 @@
 //! Closing a storage takes milliseconds, and longer where it has rows to flush: the node's thread never does it for a replica
 //! that goes.
 
-use crate::ids::DirectoryId;
 use crate::job::Job;
 use crate::shard::Shard;
 use hedgerow_storage::Partition;
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Removals that a node carries out at a time. The other threads for jobs are for what serves.
 const REMOVALS_MAX: usize = 2;
@@ -44,47 +43,4 @@ impl Shard {
             self.job(job);
         }
     }
-
-    /// Removes what is below a data directory.
-    pub(crate) fn discard(&mut self, directory: DirectoryId, paths: Vec<PathBuf>) {
-        let removed = self.put_aside(directory, paths);
-        self.enqueue_removal(None, removed);
-    }
-
-    /// Gives what is below a data directory the names that are returned, so that theirs can be used again while the removal
-    /// takes its time.
-    pub(crate) fn put_aside(&mut self, directory: DirectoryId, paths: Vec<PathBuf>) -> Vec<PathBuf> {
-        let mut removed = Vec::new();
-        for path in paths {
-            if !self.disk.exists(&path) {
-                continue;
-            }
-            let trash = self.trash_path(directory);
-            let parent = hedgerow_env::parent_of(&trash);
-            match self.disk.create_dir_all(parent).and_then(|()| self.disk.rename(&path, &trash)) {
-                Ok(()) => removed.push(trash),
-                // The next start removes what nobody needs.
-                Err(error) => tracing::warn!(directory = %path.display(), %error, "a directory cannot be removed"),
-            }
-        }
-        removed
-    }
-
-    /// Removes what an earlier life of the node has not come to remove.
-    pub(crate) fn empty_trash(&mut self, directory: DirectoryId) {
-        let trash = trash_of(self.config.path_of(directory));
-        let names = self.disk.list(&trash).unwrap_or_default();
-        let directories: Vec<PathBuf> = names.into_iter().map(|name| trash.join(name)).collect();
-        self.enqueue_removal(None, directories);
-    }
-
-    /// A name that no other directory has or had.
-    pub(crate) fn trash_path(&mut self, directory: DirectoryId) -> PathBuf {
-        trash_of(self.config.path_of(directory)).join(format!("{:016x}", self.random.next_u64()))
-    }
-}
-
-/// Where directories wait for their removal.
-pub(crate) fn trash_of(data: &Path) -> PathBuf {
-    data.join("trash")
 }

@@ -129,7 +129,7 @@ impl Node {
                 }
                 let word = match replica.node() {
                     node if node == from => Some(report),
-                    node => self.reports.nodes.get(&node).map(|(report, _)| report),
+                    node => self.reports.told().nodes.get(&node).map(|(report, _)| &**report),
                 };
                 let runs = |report: &Report| report.is_complete && report.catalogue_version >= current.version;
                 if word.filter(|report| runs(report)).is_some_and(|report| report.runs(group, replica)) {

@@ -5,9 +5,9 @@ use crate::damage::GivenUp;
 use crate::debt::PushBack;
 use crate::heavy::HeavyWrites;
 use crate::ids::{DirectoryId, ReplicaKey};
-use crate::job::arriving_at;
+use crate::install::arriving_at;
 use crate::pace::Pace;
-use crate::receive::Receiving;
+use crate::receive::{Offer, Receiving};
 use crate::requests::callers::RequestId;
 use crate::requests::held::Held;
 use crate::requests::reads::{Basis, Terms};
@@ -121,6 +121,8 @@ pub(crate) struct Replica {
     /// As a leader: how fast its log grows.
     pub(crate) pace: Pace,
     pub(crate) sending: Sending,
+    /// A checkpoint that is offered to it, while it is looked through what is here of it.
+    pub(crate) offer: Option<Offer>,
     pub(crate) receiving: Option<Receiving>,
     /// A checkpoint has no room on the disk.
     pub(crate) waits_for_room: Option<RoomWait>,

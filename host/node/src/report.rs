@@ -1,32 +1,44 @@
 //! What nodes tell each other about what they host, and what follows from it: who is alive and who leads what.
 
-use crate::config::{DEAD_AFTER, REPORT_INTERVAL};
+use crate::config::REPORT_INTERVAL;
 use crate::node::Node;
 use crate::peer::{DiskReport, Frame, PeerReport, ReplicaReport, ReplicaState, Report, TransferReport};
 use crate::replica::{Hosted, Replica};
+use crate::standing::{Standing, Told};
 use hedgerow_env::Now;
 use hedgerow_replication::Role;
 use hedgerow_types::{GroupId, Instant, NodeId, ReplicaId, Term};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-/// The newest word of every node.
+/// What the nodes tell each other.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
-    /// By node: its last complete report and when a word of it last came.
-    pub(crate) nodes: BTreeMap<NodeId, (Report, Instant)>,
-    /// Nodes whose connection has begun or ended since their last complete report: it may be a former process's.
-    outdated: BTreeSet<NodeId>,
-    /// The leader of each group in the newest term that anybody told of.
-    leaders: BTreeMap<GroupId, (Term, ReplicaId)>,
-    /// Groups whose leader, since it was told of, has said itself that it does not lead, and that nobody else is known to lead.
-    stepped_down: BTreeSet<GroupId>,
+    /// What they have told. Whoever looks through all of it may hold on to it.
+    told: Arc<Told>,
     /// Groups whose leader changed here, or whose replica has begun to serve, and that the others should hear of at once.
     pub(crate) urgent: BTreeSet<GroupId>,
     /// When the last complete report left; `None` = one is due.
     pub(crate) last_sent: Option<Instant>,
 }
 
+impl Reports {
+    pub(crate) fn told(&self) -> &Told {
+        &self.told
+    }
+
+    fn told_mut(&mut self) -> &mut Told {
+        Arc::make_mut(&mut self.told)
+    }
+}
+
 impl Node {
+    /// How all stands now, where a catalogue is known.
+    pub(crate) fn standing(&self, now: Now) -> Option<Standing> {
+        let catalogue = Arc::clone(self.shard.view.catalogue.as_ref()?);
+        Some(Standing { catalogue, told: Arc::clone(&self.reports.told), own: self.config.node, now: now.instant })
+    }
+
     pub(crate) fn tick_reports(&mut self, now: Now) {
         let is_due = self.reports.last_sent.is_none_or(|last| now.instant.since(last) >= REPORT_INTERVAL);
         if self.identity.cluster == 0 || (!is_due && self.reports.urgent.is_empty()) {
@@ -46,7 +58,7 @@ impl Node {
         let report = Report {
             incarnation: self.identity.incarnation().0,
             address: self.config.address.clone(),
-            catalogue_version: self.shard.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version),
+            catalogue_version: self.catalogue_version(),
             next_replica: self.shard.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.next_replica),
             replicas,
             is_complete: is_due,
@@ -98,18 +110,20 @@ impl Node {
         if !report.is_complete {
             self.handle_new_leaders(now);
         }
-        self.offer_catalogue(from, report.catalogue_version);
+        self.offer_catalogue(from, report.catalogue_version, now);
         self.repair_from_report(from, &report, now);
         if self.shard.view.addresses.note_reported(from, &report.address, report.is_complete) {
             self.shard.outbox.moved.insert(from, report.address.clone());
         }
         if report.is_complete {
-            self.reports.outdated.remove(&from);
-            self.reports.nodes.insert(from, (report, now.instant));
+            let told = self.reports.told_mut();
+            told.outdated.remove(&from);
+            told.nodes.insert(from, (Arc::new(report), now.instant));
             self.shard.view.alive.insert(from);
-        } else if let Some((known, heard)) = self.reports.nodes.get_mut(&from) {
+        } else if let Some((known, heard)) = self.reports.told_mut().nodes.get_mut(&from) {
             *heard = now.instant;
             self.shard.view.alive.insert(from);
+            let known = Arc::make_mut(known);
             for news in report.replicas {
                 match known.place_of(news.group) {
                     Ok(place) => known.replicas[place] = news,
@@ -153,9 +167,12 @@ impl Node {
     /// Remembers who leads `group`, unless a newer term is known.
     pub(crate) fn note_leader(&mut self, group: GroupId, term: Term, leader: Option<ReplicaId>) {
         let Some(leader) = leader else { return };
-        let known = self.reports.leaders.entry(group).or_insert((term, leader));
-        if term >= known.0 && std::mem::replace(known, (term, leader)) != (term, leader) {
-            self.reports.stepped_down.remove(&group);
+        let known = self.leader_of(group);
+        // Most words are no news.
+        if known.is_none_or(|known| term >= known.0 && known != (term, leader)) {
+            let told = self.reports.told_mut();
+            told.leaders.insert(group, (term, leader));
+            told.stepped_down.remove(&group);
         }
     }
 
@@ -170,38 +187,37 @@ impl Node {
             Some(ReplicaState::Follower | ReplicaState::Learner) if report.term >= term => false,
             Some(ReplicaState::Follower | ReplicaState::Learner) | None => return,
         };
-        if leads {
-            self.reports.stepped_down.remove(&group);
-        } else {
-            self.reports.stepped_down.insert(group);
+        if leads == self.has_stepped_down(group) {
+            let stepped_down = &mut self.reports.told_mut().stepped_down;
+            _ = if leads { stepped_down.remove(&group) } else { stepped_down.insert(group) };
         }
     }
 
     /// Whether the leader that is known has said since that it does not lead.
     pub(crate) fn has_stepped_down(&self, group: GroupId) -> bool {
-        self.reports.stepped_down.contains(&group)
+        self.reports.told.stepped_down.contains(&group)
     }
 
     /// The leader of `group` and its term, as far as this node has heard.
     pub(crate) fn leader_of(&self, group: GroupId) -> Option<(Term, ReplicaId)> {
-        self.reports.leaders.get(&group).copied()
+        self.reports.told.leader_of(group)
     }
 
     pub(crate) fn forget_leader(&mut self, group: GroupId) {
-        self.reports.leaders.remove(&group);
-        self.reports.stepped_down.remove(&group);
+        let told = self.reports.told_mut();
+        told.leaders.remove(&group);
+        told.stepped_down.remove(&group);
     }
 
     /// As [`Node::forget_leader`], of all groups whose leader `is_over`.
     pub(crate) fn forget_leaders(&mut self, is_over: impl Fn(GroupId, ReplicaId) -> bool) {
         let over = |(group, (_, leader)): (&GroupId, &(Term, ReplicaId))| is_over(*group, *leader).then_some(*group);
-        let over: Vec<GroupId> = self.reports.leaders.iter().filter_map(over).collect();
+        let over: Vec<GroupId> = self.reports.told.leaders.iter().filter_map(over).collect();
         over.into_iter().for_each(|group| self.forget_leader(group));
     }
 
     pub(crate) fn is_alive(&self, node: NodeId, now: Now) -> bool {
-        node == self.config.node
-            || self.reports.nodes.get(&node).is_some_and(|(_, heard)| now.instant.since(*heard) < DEAD_AFTER)
+        node == self.config.node || self.reports.told.is_heard(node, now.instant)
     }
 
     /// As [`Node::is_alive`] at the last tick, for where no time is at hand.
@@ -211,12 +227,12 @@ impl Node {
 
     /// A connection of `node` to this one has begun or ended: what it has reported may not be true of it any more.
     pub(crate) fn note_report_outdated(&mut self, node: NodeId) {
-        self.reports.outdated.insert(node);
+        self.reports.told_mut().outdated.insert(node);
     }
 
-    /// Whether `node` has been heard of lately, and by what it has reported since its connection began. This one always has.
-    pub(crate) fn is_up_to_date(&self, node: NodeId, now: Now) -> bool {
-        self.is_alive(node, now) && !self.reports.outdated.contains(&node)
+    /// What the last report of `node` says of a replica.
+    pub(crate) fn replica_report(&self, group: GroupId, replica: u64, node: NodeId) -> Option<&ReplicaReport> {
+        self.reports.told.replica_report(group, replica, node)
     }
 
     /// The nodes that have been heard of lately, this one included.

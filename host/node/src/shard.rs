@@ -4,6 +4,7 @@
 //! by is in the [`View`], and what it has to tell leaves as a [`Notice`] (decision 017).
 
 use crate::config::Config;
+use crate::errands::Errands;
 use crate::ids::ReplicaKey;
 use crate::job::Job;
 use crate::loads::Loads;
@@ -41,6 +42,7 @@ pub(crate) struct Shard {
     /// How fast checkpoints leave.
     pub(crate) limiter: Limiter,
     pub(crate) removals: Removals,
+    pub(crate) errands: Errands,
     pub(crate) loads: Loads,
     /// When it was last looked at which parts of the logs may go.
     pub(crate) retained_at: Instant,
@@ -68,6 +70,7 @@ impl Shard {
             read_indexes: ReadIndexes::new(random.next_u64()),
             limiter: Limiter::new(config.snapshot_bytes_per_second),
             removals: Removals::default(),
+            errands: Errands::default(),
             loads: Loads::default(),
             retained_at: now,
             debts_looked_at: None,

@@ -357,7 +357,7 @@ impl Node {
     /// How many groups each node leads, as far as this one has heard.
     fn leaders_by_node(&self) -> BTreeMap<NodeId, usize> {
         let mut led = BTreeMap::new();
-        let groups = self.shard.view.catalogue.iter().flat_map(hedgerow_placement::Catalogue::groups);
+        let groups = self.shard.view.catalogue.iter().flat_map(|catalogue| catalogue.groups());
         for (group, _) in groups {
             if let Some((_, leader)) = self.leader_of(group) {
                 *led.entry(leader.node()).or_default() += 1;

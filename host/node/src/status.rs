@@ -1,212 +1,193 @@
-//! What `status` and `describe` show: the catalogue beside what the nodes report.
+//! What `status` and `describe` show: the catalogue beside what the nodes report. It is as long as the cluster is large, so that a job writes it
+//! down, once for all who ask for the same at the time.
 
+use crate::admin::Asker;
+use crate::job::Job;
 use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::peer::{DiskReport, PeerReport, ReplicaReport, ReplicaState};
 use crate::replica::Hosted;
+use crate::standing::Standing;
 use hedgerow_env::Now;
-use hedgerow_placement::{Catalogue, Replica, ReplicaRole, Table, TableKind, TableState};
-use hedgerow_types::{GroupId, Refusal, ReplicaId, Term};
+use hedgerow_placement::{Replica, ReplicaRole, Table, TableKind, TableState};
+use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId, TableId};
 use serde_json::{Value, json};
+use std::collections::VecDeque;
 
 /// Bytes per second below which a transfer stands still, so that nobody knows how long it takes.
 const STANDSTILL: u64 = 1 << 10;
+/// Callers who may wait for the state to be written down, and those who are given the same one: all at once, and of a large cluster it has
+/// megabytes.
+const WAITING_MAX: usize = 512;
+const TOLD_AT_ONCE_MAX: usize = 8;
 
-impl Node {
-    pub(crate) fn status(&self, command: &str, argument: &str, now: Now) -> Result<Value, Refusal> {
-        let catalogue = self.shard.view.catalogue.as_ref().ok_or_else(|| self.shard.view.no_catalogue())?;
-        let argument: Value = serde_json::from_str(argument).unwrap_or(Value::Null);
-        let name = argument.get("table").or(argument.get("name")).and_then(Value::as_str);
-        let tables: Vec<&Table> = match (command, name) {
-            (_, Some(name)) => vec![catalogue.table_by_name(name).ok_or(Refusal::NoTable)?],
-            ("describe", None) => return Err(Refusal::Invalid("describe needs the name of a table".into())),
-            _ => catalogue.tables_in_use().collect(),
-        };
-        let tables: Vec<Value> = tables.into_iter().map(|table| self.table_status(table, now)).collect();
-        if command == "describe" {
-            return tables.into_iter().next().ok_or(Refusal::NoTable);
+/// What is to be written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// The cluster, of its tables this one or all.
+    Cluster(Option<TableId>),
+    /// A table.
+    Table(TableId),
+    /// The cluster in a few figures, a line for each.
+    Figures,
+}
+
+/// What is known of the state, for the job that writes it down.
+#[derive(Debug)]
+pub struct State {
+    standing: Standing,
+    subject: Subject,
+    nodes: Vec<NodeFacts>,
+    clock_word: &'static str,
+}
+
+/// What this node knows of a node beside its reports.
+#[derive(Debug)]
+struct NodeFacts {
+    node: NodeId,
+    address: Option<String>,
+    slow_score: u8,
+    is_slow: bool,
+    clock_ahead_ms: Option<i64>,
+    is_clock_off: bool,
+}
+
+/// Who waits for what.
+#[derive(Debug, Default)]
+pub(crate) struct Telling {
+    waiting: VecDeque<(Subject, Asker)>,
+    /// Those for whom a job runs. There is one at a time.
+    running: Option<Vec<Asker>>,
+}
+
+impl State {
+    /// Writes it down.
+    pub(crate) fn tell(&self) -> String {
+        let catalogue = &*self.standing.catalogue;
+        match self.subject {
+            Subject::Table(id) => catalogue.tables.get(&id).map_or(Value::Null, |it| self.table_status(it)).to_string(),
+            Subject::Figures => lines(&self.figures()),
+            Subject::Cluster(only) => {
+                let tables = catalogue.tables_in_use().filter(|table| only.is_none_or(|only| table.id == only));
+                json!({
+                    "cluster": format!("{:016x}", catalogue.cluster),
+                    "catalogue_version": catalogue.version,
+                    "summary": self.figures(),
+                    "metadata": self.partition_status(GroupId::META),
+                    "time": self.clock_word,
+                    "nodes": self.nodes.iter().map(|node| self.node_status(node)).collect::<Vec<_>>(),
+                    "tables": tables.map(|table| self.table_status(table)).collect::<Vec<_>>(),
+                    "dropped_tables": catalogue.tables.values().filter_map(|it| self.dropped_status(it)).collect::<Vec<_>>(),
+                })
+                .to_string()
+            }
         }
-        Ok(json!({
-            "cluster": format!("{:016x}", catalogue.cluster),
-            "catalogue_version": catalogue.version,
-            "summary": self.summary(catalogue, now),
-            "metadata": self.partition_status(GroupId::META, now),
-            "time": self.clock_word(),
-            "nodes": self.config.peers.keys().map(|node| self.node_status(*node, now)).collect::<Vec<_>>(),
-            "tables": tables,
-            "dropped_tables": catalogue.tables.values().filter_map(|table| self.dropped_status(table, now)).collect::<Vec<_>>(),
-        }))
     }
 
-    fn node_status(&self, node: hedgerow_types::NodeId, now: Now) -> Value {
-        let report = self.reports.nodes.get(&node).map(|(report, _)| report);
+    /// The cluster in a few figures: who only wants to know whether all of it serves need not look further.
+    fn figures(&self) -> Value {
+        let standing = &self.standing;
+        let groups = standing.catalogue.groups().map(|(group, _)| group);
+        let groups: Vec<GroupId> = groups.filter(|group| !standing.catalogue.is_kept(*group)).collect();
+        json!({
+            "nodes": self.nodes.len(),
+            "nodes_up": self.nodes.iter().filter(|it| standing.is_up_to_date(it.node)).count(),
+            "partitions": groups.len(),
+            "without_leader": groups.iter().filter(|group| standing.confirmed_leader(**group).is_none()).count(),
+            "in_repair": groups.iter().filter(|group| standing.is_in_repair(**group)).count(),
+            "metadata_has_leader": standing.confirmed_leader(GroupId::META).is_some(),
+        })
+    }
+
+    fn node_status(&self, facts: &NodeFacts) -> Value {
+        let (node, Standing { catalogue, told, .. }) = (facts.node, &self.standing);
+        let report = told.nodes.get(&node).map(|(report, _)| report);
         let replicas = report.map_or(&[][..], |report| &report.replicas);
         let is_leader = |replica: &&ReplicaReport| {
             let group = GroupId::from_u64(replica.group);
-            !self.is_kept(group)
-                && self.confirmed_leader(group, now).is_some_and(|(_, leader)| leader.0 == replica.replica)
+            !catalogue.is_kept(group)
+                && self.standing.confirmed_leader(group).is_some_and(|(_, leader)| leader.0 == replica.replica)
         };
         let leaders = replicas.iter().filter(is_leader).count();
-        let (slow_score, is_slow) = self.slow_score(node);
         let missing = report.map_or(&[][..], |report| &report.missing_directories);
         json!({
             "node": node.0,
-            "address": self.shard.view.address_text(node).map_or_else(String::new, |text| text.to_string()),
-            "state": if self.is_up_to_date(node, now) { "alive" } else { "dead" },
+            "address": facts.address.clone().unwrap_or_default(),
+            "state": if self.standing.is_up_to_date(node) { "alive" } else { "dead" },
             "replicas": replicas.len(),
-            "replicas_max": self.reports.nodes.get(&node).map(|(report, _)| report.replicas_max),
+            "replicas_max": report.map(|report| report.replicas_max),
             "leaders": leaders,
             "log_layout": report.map(|report| &report.log_layout).filter(|layout| !layout.is_empty()),
             "rights": report.map(|report| &report.rights).filter(|mode| !mode.is_empty()),
             "log_bytes": report.map(|report| &report.log_bytes),
             "log_bytes_max": report.map(|report| report.log_bytes_max),
             "log_bytes_allowed": report.map(|report| &report.log_bytes_allowed),
-            "slow_score": slow_score,
-            "is_slow": is_slow,
+            "slow_score": facts.slow_score,
+            "is_slow": facts.is_slow,
             "disks": report.map(|report| report.disks.iter().map(disk_status).collect::<Vec<_>>()),
-            "clock_ahead_ms": self.shard.view.clock.ahead_micros(node).map(|micros| micros / 1_000),
-            "is_clock_off": self.shard.view.clock.is_off(node),
+            "clock_ahead_ms": facts.clock_ahead_ms,
+            "is_clock_off": facts.is_clock_off,
             "missing_directories": missing,
-            "labels": self.shard.view.catalogue.as_ref().and_then(|it| it.nodes.get(&node)).map(|it| &it.labels),
+            "labels": catalogue.nodes.get(&node).map(|it| &it.labels),
         })
     }
 
-    /// The leader of `group` and its term, if it is up, has not said since that it does not lead, and a majority of the voters is up with it and takes
-    /// what it writes. What the others say of the leader does not count: reports are a second apart.
-    pub(crate) fn confirmed_leader(&self, group: GroupId, now: Now) -> Option<(Term, ReplicaId)> {
-        let (term, leader) = self.leader_of(group)?;
-        let voters: Vec<ReplicaId> = self.shard.view.catalogue.as_ref()?.group(group)?.voters().collect();
-        let is_up = |replica: ReplicaId| self.is_alive(replica.node(), now) && !self.is_without(group, replica);
-        let counts = |voter: &&ReplicaId| is_up(**voter) && !self.needs_checkpoint(group, leader, **voter);
-        let up = voters.iter().filter(counts).count();
-        (is_up(leader) && !self.has_stepped_down(group) && up > voters.len() / 2).then_some((term, leader))
+    fn address_of(&self, node: NodeId) -> Option<&String> {
+        self.nodes.iter().find(|it| it.node == node)?.address.as_ref()
     }
 
-    /// Whether `replica` takes nothing before it has a checkpoint, by the word of its `leader`.
-    fn needs_checkpoint(&self, group: GroupId, leader: ReplicaId, replica: ReplicaId) -> bool {
-        let report = self.replica_report(group, leader.0, leader.node());
-        let peer = report.and_then(|report| report.peers.iter().find(|peer| peer.replica == replica.0));
-        peer.is_some_and(|peer| peer.needs_checkpoint)
-    }
-
-    /// Whether a replica's node says that it does not have it, and knows that it should, or has other data than those that it was
-    /// assigned to.
-    fn is_without(&self, group: GroupId, replica: ReplicaId) -> bool {
-        let report = self.replica_report(group, replica.0, replica.node());
-        if let Some(report) = report {
-            return ReplicaState::from_code(report.state) == Some(ReplicaState::Lost);
-        }
-        let Some((report, _)) = self.reports.nodes.get(&replica.node()) else { return false };
-        let assigned = self.shard.view.catalogue.as_ref().and_then(|it| it.group(group)?.replica(replica));
-        let is_of_another_life = assigned.is_some_and(|it| it.incarnation.0 != report.incarnation);
-        report.next_replica > replica.counter() || is_of_another_life
-    }
-
-    /// Notes how many of the voting replicas are up of groups here that know no leader.
-    pub(crate) fn note_leaderless(&mut self) {
-        let is_leaderless = |hosted: &Hosted| matches!(hosted, Hosted::Running(it) if it.group.leader().is_none());
-        let leaderless = self.shard.replicas.hosted.iter().filter(|(_, hosted)| is_leaderless(hosted));
-        let leaderless: Vec<GroupId> = leaderless.map(|(group, _)| *group).collect();
-        self.shard.view.leaderless = leaderless.into_iter().map(|group| (group, self.voters_up(group))).collect();
-    }
-
-    /// How many of the voting replicas of a group are there, on nodes that are up.
-    fn voters_up(&self, group: GroupId) -> usize {
-        let partition = self.shard.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(group));
-        let is_up = |voter: &ReplicaId| self.was_alive(voter.node()) && !self.is_without(group, *voter);
-        partition.map_or(0, |partition| partition.voters().filter(is_up).count())
-    }
-
-    /// The cluster in a few figures: who only wants to know whether all of it serves need not look further.
-    pub(crate) fn summary(&self, catalogue: &Catalogue, now: Now) -> Value {
-        let groups: Vec<GroupId> =
-            catalogue.groups().map(|(group, _)| group).filter(|group| !catalogue.is_kept(*group)).collect();
-        let without_leader = groups.iter().filter(|group| self.confirmed_leader(**group, now).is_none()).count();
-        let in_repair = groups.iter().filter(|group| self.is_in_repair(catalogue, **group, now)).count();
-        json!({
-            "nodes": self.config.peers.len(),
-            "nodes_up": self.config.peers.keys().filter(|node| self.is_up_to_date(**node, now)).count(),
-            "partitions": groups.len(),
-            "without_leader": without_leader,
-            "in_repair": in_repair,
-            "metadata_has_leader": self.confirmed_leader(GroupId::META, now).is_some(),
-        })
-    }
-
-    /// Whether a replica of `group` is lost or damaged on a node that is up, or needs a checkpoint, or its successor does not vote yet.
-    fn is_in_repair(&self, catalogue: &Catalogue, group: GroupId, now: Now) -> bool {
-        let leader = self.leader_of(group);
-        let is_bad = |replica: &Replica| {
-            let is_joining = matches!(replica.role, ReplicaRole::Joining { .. });
-            let is_behind = leader.is_some_and(|(_, leader)| self.needs_checkpoint(group, leader, replica.id));
-            let is_lost = self.is_without(group, replica.id) || self.is_damaged(group, replica.id) || is_behind;
-            is_joining || (self.is_alive(replica.id.node(), now) && is_lost)
-        };
-        catalogue.group(group).is_some_and(|partition| partition.replicas.iter().any(is_bad))
-    }
-
-    /// The tables that the user of a connection may know of, without their partitions.
-    pub(crate) fn tables_told(&self, connection: ConnectionId) -> Result<Value, Refusal> {
-        let catalogue = self.shard.view.catalogue.as_ref().ok_or_else(|| self.shard.view.no_catalogue())?;
-        let seen =
-            catalogue.tables.values().filter(|it| self.shard.requests.may_see(&self.shard.view, connection, &it.name));
-        let (dropped, in_use): (Vec<&Table>, Vec<&Table>) = seen.partition(|table| table.dropped.is_some());
-        let told = |tables: Vec<&Table>| tables.into_iter().map(table_told).collect::<Vec<_>>();
-        Ok(json!({ "tables": told(in_use), "dropped_tables": told(dropped) }))
-    }
-
-    fn table_status(&self, table: &Table, now: Now) -> Value {
+    fn table_status(&self, table: &Table) -> Value {
         let mut status = table_told(table);
-        status["partitions"] = json!(self.partitions_status(table, now));
+        status["partitions"] = json!(self.partitions_status(table));
         status
     }
 
     /// A table that is dropped and kept. Its replicas are repaired like others, so that it has transfers too.
-    fn dropped_status(&self, table: &Table, now: Now) -> Option<Value> {
-        table.dropped.map(|_| self.table_status(table, now))
+    fn dropped_status(&self, table: &Table) -> Option<Value> {
+        table.dropped.map(|_| self.table_status(table))
     }
 
-    fn partitions_status(&self, table: &Table, now: Now) -> Vec<Value> {
+    fn partitions_status(&self, table: &Table) -> Vec<Value> {
         let groups = (0..table.partitions.len() as u32).map(|partition| GroupId { table: table.id, partition });
-        groups.map(|group| self.partition_status(group, now)).collect()
+        groups.map(|group| self.partition_status(group)).collect()
     }
 
-    fn partition_status(&self, group: GroupId, now: Now) -> Value {
-        let leader = self.confirmed_leader(group, now);
-        let leader_report = leader.and_then(|(_, leader)| self.replica_report(group, leader.0, leader.node()));
-        let replicas =
-            self.shard.view.catalogue.as_ref().and_then(|it| it.group(group)).map_or(&[][..], |it| &it.replicas);
+    fn partition_status(&self, group: GroupId) -> Value {
+        let leader = self.standing.confirmed_leader(group);
+        let leader_report =
+            leader.and_then(|(_, leader)| self.standing.told.replica_report(group, leader.0, leader.node()));
+        let replicas = self.standing.catalogue.group(group).map_or(&[][..], |it| &it.replicas);
         let replicas: Vec<Value> =
-            replicas.iter().map(|replica| self.replica_status(group, replica, leader_report, now)).collect();
+            replicas.iter().map(|replica| self.replica_status(group, replica, leader_report)).collect();
         json!({
             "index": group.partition,
-            "leader": leader.and_then(|(_, leader)| self.shard.view.address_text(leader.node())).map(|text| text.to_string()),
+            "leader": leader.and_then(|(_, leader)| self.address_of(leader.node())),
             "term": leader.map_or(0, |(term, _)| term),
             "commit": leader_report.map_or(0, |report| report.commit),
             "replicas": replicas,
         })
     }
 
-    fn replica_status(&self, group: GroupId, replica: &Replica, leader: Option<&ReplicaReport>, now: Now) -> Value {
+    fn replica_status(&self, group: GroupId, replica: &Replica, leader: Option<&ReplicaReport>) -> Value {
         let node = replica.id.node();
-        let report = self.replica_report(group, replica.id.0, node);
+        let report = self.standing.told.replica_report(group, replica.id.0, node);
         let commit = leader.map_or(0, |leader| leader.commit);
         let applied = report.map_or(0, |report| report.applied);
         let peer = leader.and_then(|leader| leader.peers.iter().find(|peer| peer.replica == replica.id.0));
         let state = match report.and_then(|report| ReplicaState::from_code(report.state)) {
-            _ if !self.is_alive(node, now) => "down",
+            _ if !self.standing.is_alive(node) => "down",
             Some(_) if report.is_some_and(|report| report.is_damaged) => "damaged",
             Some(_) if report.is_some_and(|report| report.lacking > 0) => "no room",
             Some(ReplicaState::Follower) if peer.is_some_and(|peer| peer.needs_checkpoint) => "learning",
             Some(ReplicaState::Leader | ReplicaState::Follower) => "ok",
             Some(ReplicaState::Learner)
-                if replica.role == ReplicaRole::Learner && self.is_serving_learner(group, replica.id, now) =>
+                if replica.role == ReplicaRole::Learner && self.standing.is_serving_learner(group, replica.id) =>
             {
                 "ok"
             }
             Some(ReplicaState::Learner | ReplicaState::Starting) => "learning",
             Some(ReplicaState::Lost) => "lost",
-            None if self.is_without(group, replica.id) => "missing",
+            None if self.standing.is_without(group, replica.id) => "missing",
             // Its node has not spoken since it was assigned.
             None => "learning",
         };
@@ -234,16 +215,92 @@ impl Node {
             "state": state,
         })
     }
+}
 
-    pub(crate) fn replica_report(
-        &self,
-        group: GroupId,
-        replica: u64,
-        node: hedgerow_types::NodeId,
-    ) -> Option<&ReplicaReport> {
-        let (report, _) = self.reports.nodes.get(&node)?;
-        report.replica_of(group).filter(|one| one.replica == replica)
+impl Node {
+    /// Has `subject` written down for whoever asks. Only where a catalogue is known.
+    pub(crate) fn tell_state(&mut self, subject: Subject, asker: Asker, now: Now) {
+        let telling = &mut self.admin.telling;
+        if telling.waiting.len() >= WAITING_MAX {
+            let text = format!("{WAITING_MAX} callers wait for the state of the cluster");
+            return self.answer_admin(asker, Err(Refusal::Busy(text)));
+        }
+        telling.waiting.push_back((subject, asker));
+        self.start_telling(now);
     }
+
+    fn start_telling(&mut self, now: Now) {
+        if self.admin.telling.running.is_some() {
+            return;
+        }
+        let Some(subject) = self.admin.telling.waiting.front().map(|(subject, _)| *subject) else { return };
+        let Some(standing) = self.standing(now) else { return };
+        let (mut askers, mut others) = (Vec::new(), VecDeque::new());
+        for (of, asker) in std::mem::take(&mut self.admin.telling.waiting) {
+            if of == subject && askers.len() < TOLD_AT_ONCE_MAX {
+                askers.push(asker);
+            } else {
+                others.push_back((of, asker));
+            }
+        }
+        self.admin.telling = Telling { waiting: others, running: Some(askers) };
+        let nodes = self.config.peers.keys().map(|node| self.facts_of(*node)).collect();
+        let state = State { standing, subject, nodes, clock_word: self.clock_word() };
+        self.shard.job(Job::Tell { state: Box::new(state) });
+    }
+
+    fn facts_of(&self, node: NodeId) -> NodeFacts {
+        let (slow_score, is_slow) = self.slow_score(node);
+        NodeFacts {
+            node,
+            address: self.shard.view.address_text(node).map(|text| text.to_string()),
+            slow_score,
+            is_slow,
+            clock_ahead_ms: self.shard.view.clock.ahead_micros(node).map(|micros| micros / 1_000),
+            is_clock_off: self.shard.view.clock.is_off(node),
+        }
+    }
+
+    /// The state is written down.
+    pub(crate) fn handle_told(&mut self, text: &str, now: Now) {
+        for asker in self.admin.telling.running.take().into_iter().flatten() {
+            self.answer_admin_with(asker, text);
+        }
+        self.start_telling(now);
+    }
+
+    /// Notes how many of the voting replicas are up of groups here that know no leader.
+    pub(crate) fn note_leaderless(&mut self) {
+        let is_leaderless = |hosted: &Hosted| matches!(hosted, Hosted::Running(it) if it.group.leader().is_none());
+        let leaderless = self.shard.replicas.hosted.iter().filter(|(_, hosted)| is_leaderless(hosted));
+        let leaderless: Vec<GroupId> = leaderless.map(|(group, _)| *group).collect();
+        self.shard.view.leaderless = leaderless.into_iter().map(|group| (group, self.voters_up(group))).collect();
+    }
+
+    /// How many of the voting replicas of a group are there, on nodes that are up.
+    fn voters_up(&self, group: GroupId) -> usize {
+        let partition = self.shard.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(group));
+        let Some(partition) = partition else { return 0 };
+        let is_without = |voter: &ReplicaId| self.reports.told().is_without(group, *voter, partition.replica(*voter));
+        let is_up = |voter: &ReplicaId| self.was_alive(voter.node()) && !is_without(voter);
+        partition.voters().filter(is_up).count()
+    }
+
+    /// The tables that the user of a connection may know of, without their partitions.
+    pub(crate) fn tables_told(&self, connection: ConnectionId) -> Result<Value, Refusal> {
+        let catalogue = self.shard.view.catalogue.as_ref().ok_or_else(|| self.shard.view.no_catalogue())?;
+        let seen =
+            catalogue.tables.values().filter(|it| self.shard.requests.may_see(&self.shard.view, connection, &it.name));
+        let (dropped, in_use): (Vec<&Table>, Vec<&Table>) = seen.partition(|table| table.dropped.is_some());
+        let told = |tables: Vec<&Table>| tables.into_iter().map(table_told).collect::<Vec<_>>();
+        Ok(json!({ "tables": told(in_use), "dropped_tables": told(dropped) }))
+    }
+}
+
+/// An object of JSON, a line for each of its values.
+fn lines(object: &Value) -> String {
+    let rows = object.as_object().into_iter().flatten();
+    rows.map(|(name, value)| format!("{name}: {value}\n")).collect()
 }
 
 const fn kind_name(kind: TableKind) -> &'static str {

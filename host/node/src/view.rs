@@ -7,12 +7,13 @@ use hedgerow_env::Now;
 use hedgerow_placement::{Catalogue, Clock, ClockWord, Settings, Table};
 use hedgerow_types::{GroupId, NodeId, Refusal, TableId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// What is known of the cluster and of the node's own state.
 #[derive(Debug)]
 pub(crate) struct View {
     /// What this node acts on: the newest catalogue it has seen.
-    pub(crate) catalogue: Option<Catalogue>,
+    pub(crate) catalogue: Option<Arc<Catalogue>>,
     /// The tables' options, by table.
     pub(crate) settings: BTreeMap<TableId, Settings>,
     /// The nodes that have replicas of each table, or are to have some.
@@ -54,7 +55,7 @@ impl View {
     }
 
     /// Goes by `catalogue` from now on.
-    pub(crate) fn go_by(&mut self, catalogue: Catalogue) {
+    pub(crate) fn go_by(&mut self, catalogue: Arc<Catalogue>) {
         let settings = |table: &Table| Settings::from_options(&table.options).unwrap_or_default();
         self.settings = catalogue.tables.iter().map(|(id, table)| (*id, settings(table))).collect();
         self.hosts = catalogue.tables.iter().map(|(id, table)| (*id, table.hosts())).collect();

@@ -117,6 +117,48 @@ fn nothing_unfinished_is_left_behind() {
     assert_none(sources().iter().flat_map(rules::leftovers));
 }
 
+/// A disk may not answer for seconds. Of a node, its starts and its jobs open files; the thread that serves does at three places only: for the node's
+/// identity, twice in a life, and to see whether storage that has just failed is there at all.
+#[test]
+fn the_thread_that_serves_opens_no_file() {
+    let blocks = [
+        "adopt",
+        "at_rest",
+        "errands",
+        "identity",
+        "identity_tests",
+        "inspect",
+        "install",
+        "job",
+        "job_tests",
+        "layout",
+        "lives_tests",
+        "log_id",
+        "open",
+        "received",
+        "recover",
+        "reserve",
+    ];
+    let may = [("founding", 1), ("node", 1), ("damage", 1)];
+    let mut found = 0;
+    for source in sources() {
+        let Some(name) = source.path.strip_prefix("host/node/src/").and_then(|it| it.strip_suffix(".rs")) else {
+            continue;
+        };
+        if name.starts_with("os") || blocks.contains(&name) {
+            continue;
+        }
+        let count = ["self.disk", "engines.open", "engines.verify"]
+            .iter()
+            .map(|it| source.text.matches(it).count())
+            .sum::<usize>();
+        let allowed = may.iter().find(|(file, _)| *file == name).map_or(0, |(_, count)| *count);
+        assert_eq!(count, allowed, "{} uses a disk: leave it to a job (`job.rs`, `errands.rs`)", source.path);
+        found += count;
+    }
+    assert_eq!(found, 3);
+}
+
 /// Whoever changes what the programs say reads it once more in this list: `REWRITE=1 cargo test -p hedgerow-testkit --test tidy`
 /// writes it anew.
 #[test]

@@ -73,6 +73,9 @@ impl Stats {
             | Job::Read { .. }
             | Job::Debt { .. }
             | Job::Space { .. }
+            | Job::SaveCatalogue { .. }
+            | Job::Tell { .. }
+            | Job::Errands { .. }
             | Job::LoadSessions { .. }
             | Job::Remove { .. } => {}
         }

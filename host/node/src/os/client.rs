@@ -217,14 +217,23 @@ impl Clients {
         let begun = if before.bytes == 0 || is_after_others { now } else { before.begun };
         connection.unfinished.set(Unfinished { bytes, begun, came: now });
         self.unfinished.set(self.unfinished.get() - before.bytes + bytes);
-        while self.unfinished.get() > self.unfinished_max {
-            let open = self.open.borrow();
-            let unfinished = |(id, one): (&ConnectionId, &Rc<Connection>)| (one.unfinished.get(), *id);
-            let begun = open.iter().map(unfinished).filter(|(one, _)| one.bytes > 0);
-            let is_small = |one: &Unfinished| one.bytes < SMALL_FRAME;
-            let is_slow = |one: &Unfinished| one.rate(now) < SLOW_FRAME_RATE;
-            let first = begun.min_by_key(|(one, id)| (!is_slow(one), is_small(one), one.rate(now), one.begun, *id));
-            let Some((one, id)) = first else { return };
+        if self.unfinished.get() > self.unfinished_max {
+            self.cut_unfinished(now);
+        }
+    }
+
+    /// Ends connections with unfinished frames until there is room again, and some to spare: all are looked at.
+    fn cut_unfinished(&self, now: Instant) {
+        let open = self.open.borrow();
+        let unfinished = |(id, one): (&ConnectionId, &Rc<Connection>)| (one.unfinished.get(), *id);
+        let mut begun: Vec<_> = open.iter().map(unfinished).filter(|(one, _)| one.bytes > 0).collect();
+        let is_small = |one: &Unfinished| one.bytes < SMALL_FRAME;
+        let is_slow = |one: &Unfinished| one.rate(now) < SLOW_FRAME_RATE;
+        begun.sort_by_key(|(one, id)| (!is_slow(one), is_small(one), one.rate(now), one.begun, *id));
+        for (one, id) in begun {
+            if self.unfinished.get() <= self.unfinished_max / 8 * 7 {
+                return;
+            }
             tracing::warn!(
                 connection = id.0,
                 bytes = one.bytes,

@@ -6,7 +6,7 @@
 
 use crate::admin::SET_PASSWORD;
 use crate::requests::users::Who;
-use hedgerow_types::{Instant, NodeId};
+use hedgerow_types::{Instant, NodeId, Refusal};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -24,7 +24,7 @@ const RECORDS_MAX: usize = 64;
 const USERS_MAX: usize = 1_024;
 /// Records of commands and of the node itself that may wait for the host.
 const GATHERED_MAX: usize = 4_096;
-/// Commands of one user within that time, each of which is told by itself.
+/// Commands of one user within that time, each of which is told by itself. More are refused: what nobody is told of is not done.
 const COMMANDS_MAX: u64 = 1_024;
 /// Bytes of a text in a record, at most; the rest is left out.
 const TEXT_MAX: usize = 4 << 10;
@@ -136,6 +136,15 @@ enum Kind {
     Limited(Who, Option<IpAddr>),
 }
 
+impl Kind {
+    fn is_of_stranger(&self) -> bool {
+        match self {
+            Self::LoginRefused(_) => true,
+            Self::Login(who) | Self::Refused(who) | Self::Limited(who, _) => *who == Who::Anybody,
+        }
+    }
+}
+
 /// How a record that was told has been repeated since.
 #[derive(Debug)]
 struct Repeated {
@@ -148,9 +157,12 @@ struct Repeated {
 pub(crate) struct Audit {
     is_on: bool,
     gathered: Vec<AuditRecord>,
+    /// What users do.
     told: BTreeMap<Kind, BTreeMap<AuditRecord, Repeated>>,
-    /// Commands since the last minute began, by user.
-    commands: BTreeMap<Who, u64>,
+    /// The same of those who have shown nothing: they come from as many addresses as they like, and must not leave users without room.
+    told_of_strangers: BTreeMap<Kind, BTreeMap<AuditRecord, Repeated>>,
+    /// Commands since the last minute began, by user, or by address where there is no name.
+    commands: BTreeMap<(Who, Option<IpAddr>), u64>,
     commands_since: Instant,
     /// Records that found no room here, or with whoever writes them.
     lost: Arc<AtomicU64>,
@@ -221,8 +233,9 @@ impl Audit {
             return;
         }
         let record = AuditRecord::new(who, from, event);
-        let has_room = self.told.len() < USERS_MAX || self.told.contains_key(&kind);
-        let told = has_room.then(|| self.told.entry(kind).or_default());
+        let all = if kind.is_of_stranger() { &mut self.told_of_strangers } else { &mut self.told };
+        let has_room = all.len() < USERS_MAX || all.contains_key(&kind);
+        let told = has_room.then(|| all.entry(kind).or_default());
         match told {
             Some(told) if told.contains_key(&record) => {
                 told.entry(record).and_modify(|repeated| repeated.count += 1);
@@ -247,46 +260,55 @@ impl Audit {
         }
     }
 
-    /// A command is carried out: what its outcome is to call it, if anybody is told.
+    /// A command is to be carried out: what its outcome is to call it, if anybody is told. An error if nobody would be, though the log is
+    /// kept: it is not carried out then.
     pub(crate) fn note_command(
         &mut self,
         (who, from): (Who, Option<IpAddr>),
         (command, argument): (&str, &str),
-    ) -> Option<Told> {
-        if !self.may_tell_command(&who) {
-            return None;
+    ) -> Result<Option<Told>, Refusal> {
+        if !self.is_on {
+            return Ok(None);
         }
+        self.take_room_for_command(&who, from)?;
         self.last_number += 1;
         let number = self.last_number;
         let argument = told_of(command, argument);
         let (command, argument) = (shortened(command), shortened(&argument));
         self.note_each(&who, from, AuditEvent::Command { number, command, argument });
-        Some(Told { number, who, from })
+        Ok(Some(Told { number, who, from }))
     }
 
     /// The same for another node, which tells of the outcome.
-    pub(crate) fn note_passed_on(&mut self, by_node: NodeId, who: &Who, (command, argument): (&str, &str)) {
-        if self.may_tell_command(who) {
+    pub(crate) fn note_passed_on(
+        &mut self,
+        by_node: NodeId,
+        who: &Who,
+        (command, argument): (&str, &str),
+    ) -> Result<(), Refusal> {
+        if self.is_on {
+            self.take_room_for_command(who, None)?;
             let argument = told_of(command, argument);
             let (command, argument) = (shortened(command), shortened(&argument));
             self.note_each(who, None, AuditEvent::PassedOn { by_node: by_node.0, command, argument });
         }
+        Ok(())
     }
 
-    fn may_tell_command(&mut self, who: &Who) -> bool {
-        if !self.is_on {
-            return false;
-        }
-        let has_room = self.commands.len() < USERS_MAX || self.commands.contains_key(who);
-        let count = has_room.then(|| self.commands.entry(who.clone()).or_default());
+    fn take_room_for_command(&mut self, who: &Who, from: Option<IpAddr>) -> Result<(), Refusal> {
+        let whose = (who.clone(), from.filter(|_| *who == Who::Anybody).map(network));
+        let has_room = self.commands.len() < USERS_MAX || self.commands.contains_key(&whose);
+        let count = has_room.then(|| self.commands.entry(whose).or_default());
         let may_tell = count.is_some_and(|count| {
             *count += 1;
             *count <= COMMANDS_MAX
         });
-        if !may_tell {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+        if may_tell && self.gathered.len() < GATHERED_MAX {
+            return Ok(());
         }
-        may_tell
+        Err(Refusal::Busy(format!(
+            "the audit log tells of {COMMANDS_MAX} commands of a user in a minute, and what it does not tell of is not done"
+        )))
     }
 
     /// A command was answered.
@@ -322,15 +344,17 @@ impl Audit {
     }
 
     fn tell_repeated(&mut self, is_over: impl Fn(&Repeated) -> bool) {
-        for told in self.told.values_mut() {
-            told.retain(|record, repeated| {
-                if is_over(repeated) && repeated.count > 0 {
-                    self.gathered.push(AuditRecord { repeated: repeated.count, ..record.clone() });
-                }
-                !is_over(repeated)
-            });
+        for all in [&mut self.told, &mut self.told_of_strangers] {
+            for told in all.values_mut() {
+                told.retain(|record, repeated| {
+                    if is_over(repeated) && repeated.count > 0 {
+                        self.gathered.push(AuditRecord { repeated: repeated.count, ..record.clone() });
+                    }
+                    !is_over(repeated)
+                });
+            }
+            all.retain(|_, told| !told.is_empty());
         }
-        self.told.retain(|_, told| !told.is_empty());
     }
 
     /// What was gathered since the last time.
@@ -441,11 +465,16 @@ mod tests {
         }
         assert_eq!(audit.told.len(), USERS_MAX);
         let long = "x".repeat(1 << 20);
-        assert!(audit.note_command((Who::Node, None), ("drop_table", &long)).is_some());
-        let lost = audit.lost();
-        assert_eq!((0..2_000).filter(|_| audit.note_command((eve.clone(), None), ("x", "")).is_some()).count(), 1_024);
-        assert_eq!(audit.lost() - lost, 976);
-        assert!(audit.note_command((app, None), ("x", "")).is_some());
+        assert!(audit.note_command((Who::Node, None), ("drop_table", &long)).unwrap().is_some());
+        // What would not be told of is not done, and counts for none but its user.
+        let (lost, mut told_of) =
+            (audit.lost(), |who: &Who| audit.note_command((who.clone(), None), ("x", "")).is_ok());
+        assert_eq!((0..2_000).filter(|_| told_of(&eve)).count(), 1_024);
+        assert!(told_of(&app));
+        assert!(audit.note_passed_on(NodeId(2), &eve, ("x", "")).is_err());
+        assert_eq!(audit.lost(), lost);
+        audit.tick(at(60));
+        assert!(audit.note_command((eve, None), ("x", "")).is_ok(), "a minute later");
         let is_command =
             |record: &&AuditRecord| matches!(&record.event, AuditEvent::Command { argument, .. } if argument.len() > 1);
         let AuditEvent::Command { argument, .. } = &audit.gathered.iter().find(is_command).unwrap().event else {
@@ -461,10 +490,25 @@ mod tests {
     }
 
     #[test]
+    fn n4d_those_who_show_nothing_leave_users_their_room() {
+        let (mut audit, eve) = (Audit::new(true), Who::User("eve".into()));
+        for number in 0..2 * USERS_MAX as u128 {
+            let from = IpAddr::V6((number << 64).into());
+            audit.note_login_refused(from, "no certificate", at(0));
+            audit.note_limited((&Who::Anybody, Some(from)), "connections", at(0));
+        }
+        assert!(audit.lost() > 0);
+        audit.take();
+        audit.note_login(&eve, HERE, at(1));
+        audit.note_refused((&eve, Some(HERE)), "read:t", false, at(1));
+        assert_eq!(audit.take().len(), 2);
+    }
+
+    #[test]
     fn without_an_audit_log_nothing_is_gathered() {
         let mut audit = Audit::new(false);
         audit.note_login(&Who::Node, HERE, at(0));
-        assert!(audit.note_command((Who::Node, None), ("drop_table", "{}")).is_none());
+        assert!(audit.note_command((Who::Node, None), ("drop_table", "{}")).unwrap().is_none());
         audit.note_member(NodeId(3), "a:1");
         assert!(audit.take().is_empty() && audit.told.is_empty());
     }

@@ -56,7 +56,7 @@ use cancel::AttemptName;
 use cancel::CancelCounts;
 use forward::Forwards;
 use hedgerow_types::random::Random;
-use hedgerow_types::{Instant, NodeId};
+use hedgerow_types::{Instant, NodeId, Refusal};
 use limits::Limits;
 use load::NodeLoad;
 use login::{Bound, Logins};
@@ -213,8 +213,12 @@ impl Requests {
         self.users.note_opened(connection, who, from, now);
     }
 
-    /// A command that changes something is carried out for a connection: what its outcome is to call it, if anybody is told.
-    pub(crate) fn note_command(&mut self, connection: ConnectionId, command: (&str, &str)) -> Option<Told> {
+    /// A command that changes something is to be carried out for a connection. As [`Audit::note_command`].
+    pub(crate) fn note_command(
+        &mut self,
+        connection: ConnectionId,
+        command: (&str, &str),
+    ) -> Result<Option<Told>, Refusal> {
         self.users.audit.note_command(self.users.at(connection), command)
     }
 

@@ -143,7 +143,7 @@ impl Serving<'_> {
             "status" | "reads" | "slow" | "throttle" => return why_not(Need::Monitor),
             _ => {}
         }
-        let names = match named(command, argument, self.view.catalogue.as_ref()) {
+        let names = match named(command, argument, self.view.catalogue.as_deref()) {
             Ok(names) => names,
             Err(refusal) => return Some(refusal),
         };

@@ -362,7 +362,11 @@ mod tests {
         let node = (NodeId(1), Node::new("127.0.0.1:1".to_owned(), Incarnation(1)));
         let mut catalogue = Catalogue::bootstrap(7, &[node], &[NodeId(1)]).unwrap();
         let table = catalogue.create_table(TableSpec::hash("t", 2, 1), &BTreeSet::from([NodeId(1)]), 0).unwrap();
-        (View { catalogue: Some(catalogue), ..View::new(&config(RightsMode::Off)) }, table)
+        (View { catalogue: Some(Arc::new(catalogue)), ..View::new(&config(RightsMode::Off)) }, table)
+    }
+
+    fn changed(view: &mut View) -> &mut Catalogue {
+        Arc::make_mut(view.catalogue.as_mut().unwrap())
     }
 
     #[test]
@@ -378,9 +382,9 @@ mod tests {
         assert_eq!(told(users.why_not(&view, &Asking::Here(app), &read, NOW)), lacks);
         assert_eq!(users.why_not(&view, &Asking::Here(root), &read, NOW), None);
         let (holder, grants) = ("app".parse().unwrap(), ["read:t".parse().unwrap()]);
-        assert!(view.catalogue.as_mut().unwrap().grant(&holder, &grants).unwrap());
+        assert!(changed(&mut view).grant(&holder, &grants).unwrap());
         assert_eq!(users.why_not(&view, &Asking::Here(app), &read, NOW), None);
-        assert!(view.catalogue.as_mut().unwrap().revoke(&holder, &grants).unwrap());
+        assert!(changed(&mut view).revoke(&holder, &grants).unwrap());
         assert_eq!(told(users.why_not(&view, &Asking::Here(app), &read, NOW)), lacks);
         // Another connection of that number is not its user's.
         users.forget(root);
@@ -388,7 +392,7 @@ mod tests {
         let nobody = "who shows no certificate has not been given read:t and write:t".to_owned();
         assert_eq!(told(users.why_not(&view, &Asking::Here(root), &both, NOW)), Some(nobody));
         users.note_opened(root, Who::User("eve".into()), HERE, NOW);
-        view.catalogue.as_mut().unwrap().grant(&"eve".parse().unwrap(), &["write:t".parse().unwrap()]).unwrap();
+        changed(&mut view).grant(&"eve".parse().unwrap(), &["write:t".parse().unwrap()]).unwrap();
         let part = r#"user "eve" has not been given read:t"#.to_owned();
         assert_eq!(
             told(users.why_not(&view, &Asking::Here(root), &Need::Rows(table, TableRights::READ_AND_WRITE), NOW)),

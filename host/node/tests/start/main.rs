@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test fails where it fails, and its parts are modules")]
 
 mod alone;
+mod beside;
 mod changes;
 mod device;
 mod failing;

@@ -274,6 +274,8 @@ fn d4_a_stream_of_any_pieces_leaves_nothing_where_it_should_not_be() {
     let wiped = stage.wipe();
     stage.world.meddler = Some(Box::new(Listener(Rc::clone(&heard))));
     stage.run_until_whole(stage.leader, 180);
+    // The other partition's checkpoint has had to wait where two others were on their way.
+    stage.world.run(10 * SECOND);
     stage.world.meddler = None;
     let own = running(&stage.world, wiped);
     let is_for_present = |frame: &Frame| match frame {

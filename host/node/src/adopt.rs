@@ -1,0 +1,212 @@
+//! Taking up a catalogue: it is durable here before anything follows from it, and read and written by a job, since it grows with the
+//! cluster and its disk may be slow.
+
+use crate::config::REPORT_INTERVAL;
+use crate::hosting::was_removed;
+use crate::job::Job;
+use crate::node::Node;
+use crate::open::write_catalogue;
+use crate::peer::{CataloguePush, CatalogueRow, Frame};
+use bytes::Bytes;
+use hedgerow_env::{Disk, Now, write_file_durably};
+use hedgerow_placement::{Catalogue, Node as NodeEntry, RowError};
+use hedgerow_types::{Instant, NodeId};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The catalogue as a file in a data directory, so that a node that restarts alone knows its tables.
+pub(crate) fn cache_path(directory: &Path) -> PathBuf {
+    directory.join("catalogue.json")
+}
+
+/// A catalogue that is not durable here.
+#[derive(Clone, Debug)]
+pub enum Unsaved {
+    /// As the metadata's leader sent it.
+    Sent(CataloguePush),
+    /// As this node, which leads the metadata, has read or written it.
+    Own(Arc<Catalogue>),
+}
+
+impl Unsaved {
+    fn version(&self) -> u64 {
+        match self {
+            Self::Sent(push) => push.version,
+            Self::Own(catalogue) => catalogue.version,
+        }
+    }
+}
+
+/// Why a catalogue is not acted on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unadopted {
+    /// Kept, it would end the next start.
+    #[error("it is of cluster {0:016x}")]
+    Foreign(u64),
+    #[error("it is of version {0}, and was announced as a newer one")]
+    Older(u64),
+    #[error("it cannot be understood")]
+    Malformed(#[from] RowError),
+    #[error("it cannot be written")]
+    Unwritten(#[from] io::Error),
+}
+
+/// Reads a catalogue of `cluster` that is newer than the `known` one, and writes it to the first of the `places` that takes it. One is enough,
+/// since the newest of all counts. Blocks.
+pub(crate) fn save(
+    disk: &dyn Disk,
+    unsaved: Unsaved,
+    (cluster, known): (u64, u64),
+    places: &[PathBuf],
+) -> Result<Arc<Catalogue>, Unadopted> {
+    let catalogue = match unsaved {
+        Unsaved::Own(catalogue) => catalogue,
+        Unsaved::Sent(push) => {
+            let rows: BTreeMap<Bytes, Bytes> = push.rows.into_iter().map(|row| (row.key, row.value)).collect();
+            Arc::new(Catalogue::from_rows(&rows)?)
+        }
+    };
+    if catalogue.cluster != cluster {
+        return Err(Unadopted::Foreign(catalogue.cluster));
+    }
+    if catalogue.version <= known {
+        return Err(Unadopted::Older(catalogue.version));
+    }
+    let text = write_catalogue(&catalogue).map_err(io::Error::other)?;
+    let mut saved = Err(io::Error::other("no data directory takes it"));
+    for place in places {
+        saved = write_file_durably(disk, place, &text);
+        if saved.is_ok() {
+            break;
+        }
+    }
+    saved?;
+    Ok(catalogue)
+}
+
+/// Catalogues on their way to the disk: one at a time, so that no older one takes the place of a newer one there.
+#[derive(Debug, Default)]
+pub(crate) struct Adoption {
+    /// The version of the one that is being written.
+    writing: Option<u64>,
+    /// The newest one that came meanwhile.
+    next: Option<Unsaved>,
+}
+
+impl Adoption {
+    /// Whether one is under way.
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.writing.is_some()
+    }
+}
+
+/// Catalogues that the metadata's leader has sent because somebody acts on an older one: the version and when, by node.
+#[derive(Debug, Default)]
+pub(crate) struct Offers(BTreeMap<NodeId, (u64, Instant)>);
+
+impl Offers {
+    /// Whether a node that acts on an older one is to be sent `version`. It may be writing it, and says so with every report.
+    fn note(&mut self, to: NodeId, version: u64, now: Instant) -> bool {
+        let is_under_way = |(sent, at): &(u64, Instant)| *sent == version && now.since(*at) < REPORT_INTERVAL;
+        if self.0.get(&to).is_some_and(is_under_way) {
+            return false;
+        }
+        self.0.insert(to, (version, now));
+        true
+    }
+}
+
+impl Node {
+    /// A catalogue came from the metadata leader.
+    pub(crate) fn handle_catalogue(&mut self, push: CataloguePush) {
+        if push.cluster == self.identity.cluster {
+            self.adopt_catalogue(Unsaved::Sent(push));
+        }
+    }
+
+    /// Makes a catalogue what this node acts on, as soon as it is durable here, unless it has a newer one. One that comes to nothing is heard of
+    /// again: with the next report, or [`Node::adopt_current`].
+    pub(crate) fn adopt_catalogue(&mut self, unsaved: Unsaved) {
+        let next = self.adoption.next.as_ref().map(Unsaved::version);
+        if Some(unsaved.version())
+            <= [Some(self.catalogue_version()), self.adoption.writing, next].into_iter().max().flatten()
+        {
+            return;
+        }
+        if self.adoption.is_busy() {
+            self.adoption.next = Some(unsaved);
+            return;
+        }
+        self.adoption.writing = Some(unsaved.version());
+        let places = self.usable_directories().map(|directory| cache_path(self.config.path_of(directory))).collect();
+        let (cluster, known) = (self.identity.cluster, self.catalogue_version());
+        self.shard.job(Job::SaveCatalogue { unsaved: Box::new(unsaved), cluster, known, places });
+    }
+
+    /// A catalogue is durable, or came to nothing.
+    pub(crate) fn handle_catalogue_saved(&mut self, saved: Result<Arc<Catalogue>, String>, now: Now) {
+        self.adoption.writing = None;
+        match saved {
+            // Only one is written at a time, and those that a start reads are there before.
+            Ok(catalogue) => self.act_on_catalogue(catalogue, now),
+            Err(reason) => tracing::error!(reason, "a catalogue is not acted on"),
+        }
+        if let Some(next) = self.adoption.next.take() {
+            self.adopt_catalogue(next);
+        }
+        self.note_adopted(now);
+    }
+
+    /// The version of the catalogue that this node acts on; 0 = none.
+    pub(crate) fn catalogue_version(&self) -> u64 {
+        self.shard.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version)
+    }
+
+    /// As the metadata leader: acts on the catalogue as it holds it, if that could not be written before.
+    pub(crate) fn adopt_current(&mut self) {
+        if let Some(current) = &self.metadata.current {
+            self.adopt_catalogue(Unsaved::Own(Arc::clone(current)));
+        }
+    }
+
+    /// Acts on a catalogue that is durable here.
+    pub(crate) fn act_on_catalogue(&mut self, catalogue: Arc<Catalogue>, now: Now) {
+        self.note_members(&catalogue);
+        // A group that began anew counts its terms from the beginning.
+        self.forget_leaders(|group, leader| was_removed(&catalogue, group, leader));
+        self.shard.view.go_by(catalogue);
+        self.shard.serving().end_outdated_logins();
+        self.check_own_life();
+        self.refresh_shapes();
+        self.reconcile_hosting(now);
+    }
+
+    /// The audit log tells which nodes are new since the catalogue before, have begun anew, or are elsewhere.
+    fn note_members(&mut self, catalogue: &Catalogue) {
+        let Some(before) = &self.shard.view.catalogue else { return };
+        let is_known = |id: &NodeId, node: &NodeEntry| {
+            let same = |it: &NodeEntry| (it.incarnation, &it.address) == (node.incarnation, &node.address);
+            before.nodes.get(id).is_some_and(same)
+        };
+        for (id, node) in catalogue.nodes.iter().filter(|(id, node)| !is_known(id, node)) {
+            self.shard.requests.audit().note_member(*id, &node.address);
+        }
+    }
+
+    /// The catalogue as it travels between nodes.
+    pub(crate) fn catalogue_push(catalogue: &Catalogue) -> Frame {
+        let rows = catalogue.rows().into_iter().map(|(key, value)| CatalogueRow { key, value }).collect();
+        Frame::Catalogue(CataloguePush { cluster: catalogue.cluster, version: catalogue.version, rows })
+    }
+
+    /// Sends the catalogue to a node that acts on an older one.
+    pub(crate) fn offer_catalogue(&mut self, to: NodeId, version: u64, now: Now) {
+        let Some(current) = self.metadata.current.as_ref().filter(|current| current.version > version) else { return };
+        if self.metadata.offers.note(to, current.version, now.instant) {
+            let push = Self::catalogue_push(current);
+            self.shard.send(to, &push);
+        }
+    }
+}
