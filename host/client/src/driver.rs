@@ -25,7 +25,7 @@ const WRITE_BUFFER_KEPT_MAX: usize = 256 << 10;
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(2);
 
 /// How a connection begins: what it is encrypted with, and who logs in on it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Opening {
     pub(crate) tls: Option<ClientTls>,
     pub(crate) credentials: Option<Credentials>,
