@@ -172,9 +172,9 @@ async fn measure_one(
 /// What all nodes have done so far. A node that cannot be asked means that nothing can be said of the work of all.
 async fn server_work(cluster: &ClusterArguments) -> Result<ServerWork> {
     let mut work = ServerWork::default();
-    let tls = cluster.tls()?;
+    let access = cluster.access()?;
     for node in cluster.connect().await?.list_nodes().await? {
-        let answer = hedgerow_faults::call(&node.address.to_string(), "reads", "{}", tls.as_ref()).await?;
+        let answer = access.call(&node.address.to_string(), "reads", "{}").await?;
         work = work.and(&ServerWork::parse(&answer).with_context(|| format!("what {} says of reads", node.address))?);
     }
     Ok(work)

@@ -1,7 +1,9 @@
 //! The cluster that a command talks to, and the connection to it.
 
+use crate::access::Access;
 use crate::duration::seconds;
 use crate::output::Output;
+use crate::password::CredentialArguments;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use hedgerow_client::{Client, ClientOptions, ClientTls, ClientTlsFiles, ClusterName, Labels};
@@ -37,6 +39,8 @@ pub(crate) struct NodesArguments {
 pub(crate) struct ClusterArguments {
     #[command(flatten)]
     pub(crate) nodes: NodesArguments,
+    #[command(flatten)]
+    credentials: CredentialArguments,
     /// How results are printed.
     #[arg(long, global = true, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
@@ -112,13 +116,24 @@ impl ClusterArguments {
         self.connect_as(self.options(timeout)).await
     }
 
-    /// What connections are encrypted with, if they are.
-    pub(crate) fn tls(&self) -> Result<Option<ClientTls>> {
-        self.nodes.tls()
+    /// How single nodes are asked.
+    pub(crate) fn access(&self) -> Result<Access> {
+        let (tls, credentials) = (self.nodes.tls()?, self.credentials.credentials()?);
+        let has_certificate = self.nodes.tls.tls_certificate.is_some();
+        ensure!(
+            credentials.is_none() || tls.is_some(),
+            "--user needs --tls-ca: a password is proven on encrypted connections only"
+        );
+        ensure!(
+            credentials.is_none() || !has_certificate,
+            "--user and --tls-certificate both say who you are: give one of them"
+        );
+        Ok(Access { tls, credentials })
     }
 
-    /// Where that is read from.
+    /// Where what connections are encrypted with is read from, for processes that show a certificate.
     pub(crate) fn tls_files(&self) -> Result<Option<ClientTlsFiles>> {
+        ensure!(!self.credentials.are_given(), "this command takes a certificate, and no --user");
         self.nodes.tls.files()
     }
 
@@ -128,7 +143,8 @@ impl ClusterArguments {
 
     async fn connect_as(&self, options: ClientOptions) -> Result<Client> {
         let addresses = &self.nodes.cluster;
-        let options = ClientOptions { tls: self.tls()?, ..options };
+        let Access { tls, credentials } = self.access()?;
+        let options = ClientOptions { tls, credentials, ..options };
         Client::connect_with(addresses, options)
             .await
             .with_context(|| format!("cannot connect to the cluster at {}", addresses.join(",")))

@@ -12,6 +12,7 @@ pub(crate) mod report;
 mod rights;
 mod status;
 mod table;
+mod user;
 mod verify;
 pub(crate) mod wal;
 
@@ -30,6 +31,7 @@ use record::{DelArguments, GetArguments, IncrArguments, MultiGetArguments, ScanA
 use rights::{GrantArguments, RevokeArguments, RightsArguments};
 use status::StatusArguments;
 use table::TableCommand;
+use user::UserCommand;
 use verify::VerifyArguments;
 
 /// Commands that talk to a cluster.
@@ -82,6 +84,13 @@ pub(crate) enum ClientCommand {
     Grant(GrantArguments),
     /// Take rights from a user or a role.
     Revoke(RevokeArguments),
+    /// Give users passwords, change and remove them.
+    User {
+        #[command(subcommand)]
+        command: UserCommand,
+        #[command(flatten)]
+        cluster: ClusterArguments,
+    },
     /// Show who has been given what rights, or who you are.
     Rights(RightsArguments),
     /// Make faults: carry a plan out against a running cluster, or show what a plan does.
@@ -119,6 +128,7 @@ pub(crate) fn run(command: ClientCommand) -> Result<Exit> {
             ClientCommand::Verify(arguments) => verify::run(arguments).await,
             ClientCommand::Grant(arguments) => rights::grant(arguments).await,
             ClientCommand::Revoke(arguments) => rights::revoke(arguments).await,
+            ClientCommand::User { command, cluster } => user::run(command, &cluster).await,
             ClientCommand::Rights(arguments) => rights::rights(arguments).await,
             ClientCommand::Fault { command } => fault::run(command).await,
             ClientCommand::Proxy(arguments) => proxy::run(arguments).await,

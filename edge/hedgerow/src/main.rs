@@ -1,5 +1,6 @@
 //! The one binary: `hedgerow dev` and `hedgerow serve` run nodes, `hedgerow wal` reads their logs, everything else talks to them.
 
+mod access;
 mod any_table;
 mod bench;
 mod cli;
@@ -18,6 +19,7 @@ mod log;
 mod memory;
 mod number;
 mod output;
+mod password;
 #[cfg(feature = "profiling")]
 mod profiling;
 mod reading;

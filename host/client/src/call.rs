@@ -410,8 +410,9 @@ impl<'a> Call<'a> {
     }
 
     pub(crate) fn learn_loss(&mut self, target: Target, lost: &Lost) {
-        // What no node takes says nothing of the one that it was meant for.
-        if let Some(asked) = target.address.filter(|_| !matches!(lost, Lost::TooLarge(_))) {
+        // What no node takes, and whom none lets in, says nothing of the one that it was meant for.
+        let says_nothing = matches!(lost, Lost::TooLarge(_) | Lost::LoginRefused(_));
+        if let Some(asked) = target.address.filter(|_| !says_nothing) {
             self.routes.with_map(|map| map.note_not_leader(target.partition, asked));
         }
         self.is_outcome_unknown |= lost.may_have_run();

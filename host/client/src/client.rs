@@ -35,13 +35,15 @@ pub struct Client {
 impl Client {
     /// Connects to the cluster that the nodes at `addresses` ("host:port") belong to. One reachable node is enough.
     ///
-    /// Fails with [`ErrorKind::Unreachable`] or [`ErrorKind::Timeout`] if none of them answers.
+    /// Fails with [`ErrorKind::Unreachable`] or [`ErrorKind::Timeout`] if none of them answers, and with [`ErrorKind::NotAllowed`] if it does not let in
+    /// who [`ClientOptions::credentials`] says.
     pub async fn connect<A: AsRef<str>>(addresses: &[A]) -> Result<Self> {
         Self::connect_with(addresses, ClientOptions::default()).await
     }
 
     /// As [`Client::connect`], with settings.
     pub async fn connect_with<A: AsRef<str>>(addresses: &[A], options: ClientOptions) -> Result<Self> {
+        options.check()?;
         let seeds = resolve(addresses, options.connect_timeout).await?;
         let client = Self::of(seeds, addresses, options);
         client.ping().await?;
@@ -53,6 +55,7 @@ impl Client {
     /// [`ErrorKind::Invalid`] if an address is not of the form host:port.
     pub fn lazy<A: AsRef<str>>(addresses: &[A], options: ClientOptions) -> Result<Self> {
         check_form(addresses)?;
+        options.check()?;
         let seeds = addresses.iter().filter_map(|address| address.as_ref().trim().parse().ok()).collect();
         Ok(Self::of(seeds, addresses, options))
     }
@@ -127,7 +130,8 @@ impl Client {
             // A node that answers anything is a node.
             Ok(_) => Ok(()),
             Err(error) => match error.kind() {
-                ErrorKind::Unreachable | ErrorKind::Timeout => Err(error),
+                // What was asked needs no right: the user was not let in.
+                ErrorKind::Unreachable | ErrorKind::Timeout | ErrorKind::NotAllowed => Err(error),
                 ErrorKind::Invalid
                 | ErrorKind::TooLarge
                 | ErrorKind::NoTable
@@ -135,7 +139,6 @@ impl Client {
                 | ErrorKind::Unavailable
                 | ErrorKind::Forgotten
                 | ErrorKind::DiskFull
-                | ErrorKind::NotAllowed
                 | ErrorKind::Storage
                 | ErrorKind::Protocol => Ok(()),
             },

@@ -364,6 +364,7 @@ impl Cluster {
         match reply {
             Ok(frame) => judge(frame.reply),
             Err(lost @ Lost::Foreign(_)) => Step::Foreign(lost_error(&lost)),
+            Err(lost @ Lost::LoginRefused(_)) => Step::Fail(lost_error(&lost)),
             Err(lost) => Step::Next { error: lost_error(&lost), pause: None, may_have_run: lost.may_have_run() },
         }
     }

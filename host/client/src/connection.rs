@@ -504,7 +504,9 @@ mod tests {
         });
         let shared = shared();
         let driver = shared.clone();
-        tokio::spawn(async move { driver::run(&driver, address, Duration::from_secs(5), None).await });
+        tokio::spawn(async move {
+            driver::run(&driver, address, Duration::from_secs(5), &driver::Opening::default()).await
+        });
         let header = Header::default();
         let body = Body::Get(bytes::Bytes::from_static(b"\0\0"));
         let deadline = now() + Duration::from_secs(600);
@@ -536,7 +538,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let (shared, address) = (shared(), listener.local_addr().expect("an address"));
         let driver = shared.clone();
-        tokio::spawn(async move { driver::run(&driver, address, Duration::from_secs(5), None).await });
+        tokio::spawn(async move {
+            driver::run(&driver, address, Duration::from_secs(5), &driver::Opening::default()).await
+        });
         let (mut stream, _) = listener.accept().await.expect("a connection");
         let deadline = now() + Duration::from_secs(600);
         let (header, body) = (Header::default(), Body::Get(bytes::Bytes::from_static(b"\0\0")));

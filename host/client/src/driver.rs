@@ -1,6 +1,7 @@
 //! The one task behind a connection: connects, writes what was encoded, hands out replies, and ends what is late.
 
 use crate::connection::{Shared, Work};
+use crate::credentials::Credentials;
 use crate::lost::{CLOSED, Lost};
 use crate::runtime::{Reader, Sleep, Writer, connect, now, sleep_until, timeout};
 use bytes::BytesMut;
@@ -23,28 +24,41 @@ const WRITE_BUFFER_KEPT_MAX: usize = 256 << 10;
 /// Least time between two searches for late requests, so that many different deadlines cost few searches.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(2);
 
+/// How a connection begins: what it is encrypted with, and who logs in on it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Opening {
+    pub(crate) tls: Option<ClientTls>,
+    pub(crate) credentials: Option<Credentials>,
+}
+
+impl Opening {
+    async fn open(&self, address: SocketAddr) -> Result<(Reader, Writer), Lost> {
+        let failed = |error| Lost::NotConnected(format!("connecting to {address}: {error}"));
+        let (mut reader, mut writer) = connect(address, self.tls.as_ref()).await.map_err(failed)?;
+        if let Some(credentials) = &self.credentials {
+            credentials.log_in((&mut reader, &mut writer), address).await?;
+        }
+        Ok((reader, writer))
+    }
+}
+
 /// Connects to `address` and serves `shared` until the connection ends or is released. Tells whether the peer ever
 /// answered: if not, connecting again at once would be a waste.
-pub(crate) async fn run(
-    shared: &Shared,
-    address: SocketAddr,
-    connect_timeout: Duration,
-    tls: Option<&ClientTls>,
-) -> bool {
+pub(crate) async fn run(shared: &Shared, address: SocketAddr, connect_timeout: Duration, opening: &Opening) -> bool {
     let mut expiry = Expiry { timer: sleep_until(now() + Duration::from_secs(3600)), armed: None };
-    let connecting = while_expiring(shared, &mut expiry, timeout(connect_timeout, connect(address, tls)));
+    let connecting = while_expiring(shared, &mut expiry, timeout(connect_timeout, opening.open(address)));
     let Some(connected) = connecting.await else {
         shared.end(Lost::NotConnected(CLOSED.to_owned()));
         return false;
     };
     let (end, has_replied) = match connected {
         Err(_) => (Lost::NotConnected(format!("connecting to {address} took longer than {connect_timeout:?}")), false),
-        Ok(Err(error)) => (Lost::NotConnected(format!("connecting to {address}: {error}")), false),
+        Ok(Err(lost)) => (lost, false),
         Ok(Ok((reader, writer))) => match serve(shared, reader, writer, address, expiry).await {
-            (Lost::Broken(text), false) if tls.is_none() => {
+            (Lost::Broken(text), false) if opening.tls.is_none() => {
                 (Lost::Broken(format!("{text}; it answered nothing before: does it want TLS?")), false)
             }
-            (Lost::Foreign(text), false) if tls.is_none() => {
+            (Lost::Foreign(text), false) if opening.tls.is_none() => {
                 (Lost::Foreign(format!("{text}; or does it want TLS?")), false)
             }
             ended => ended,

@@ -207,6 +207,7 @@ mod call;
 mod client;
 mod cluster;
 mod connection;
+mod credentials;
 mod driver;
 mod error;
 mod handle;
@@ -217,6 +218,7 @@ mod metrics;
 mod options;
 mod ordered;
 mod pages;
+mod passwords;
 mod pool;
 mod profile;
 mod race;
@@ -247,6 +249,7 @@ mod world;
 pub use admin::{DroppedTable, Kept, NodeSummary, Reserve, TableSpec, TableSummary};
 pub use balancing::{LoadBalancing, LoadBalancingPolicy};
 pub use client::Client;
+pub use credentials::Credentials;
 pub use error::{Error, ErrorKind, Result};
 pub use hedgerow_hedge::{
     BudgetOptions, Counters, Gaps, InvalidBudget, InvalidPolicy, Kind, Latencies, Plan, Policy, RequestInfo,

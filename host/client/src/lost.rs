@@ -13,6 +13,8 @@ pub(crate) const CLOSED: &str = "the client was closed";
 pub(crate) enum Lost {
     /// Connecting failed: the request was never sent.
     NotConnected(String),
+    /// The node did not let this client's user in, or did not show that it knows it: the request was never sent.
+    LoginRefused(String),
     /// The connection ended after the request may have been sent.
     Broken(String),
     /// No reply before the attempt's deadline.
@@ -34,6 +36,7 @@ impl Lost {
             Self::NotConnected(_) | Self::Foreign(_) => Failure::Unreachable,
             Self::Full => Failure::Refused(&FULL),
             Self::TooLarge(_) => Failure::Refused(&TOO_LARGE),
+            Self::LoginRefused(_) => Failure::Refused(&NOT_ALLOWED),
             Self::Broken(_) | Self::Malformed(_) => Failure::ConnectionLost,
             Self::Late => Failure::NoReply,
         }
@@ -42,7 +45,7 @@ impl Lost {
     /// Whether the request may have reached its server.
     pub(crate) fn may_have_run(&self) -> bool {
         match self {
-            Self::NotConnected(_) | Self::Full | Self::TooLarge(_) => false,
+            Self::NotConnected(_) | Self::LoginRefused(_) | Self::Full | Self::TooLarge(_) => false,
             // What says a thing that this client does not understand may be a node all the same.
             Self::Broken(_) | Self::Late | Self::Malformed(_) | Self::Foreign(_) => true,
         }
@@ -51,6 +54,9 @@ impl Lost {
 
 /// How a full connection is answered.
 static FULL: Refusal = Refusal::Busy(String::new());
+
+/// How a request of a user is answered whom no node lets in.
+static NOT_ALLOWED: Refusal = Refusal::NotAllowed(String::new());
 
 /// How a request is answered that no node takes.
 static TOO_LARGE: Refusal = Refusal::TooLarge(String::new());
@@ -61,6 +67,7 @@ pub(crate) fn lost_error(lost: &Lost) -> Error {
         Lost::NotConnected(what) | Lost::Broken(what) | Lost::Foreign(what) => {
             Error::new(ErrorKind::Unreachable, what.clone())
         }
+        Lost::LoginRefused(what) => Error::new(ErrorKind::NotAllowed, what.clone()),
         Lost::Late => Error::new(ErrorKind::Timeout, "no reply in time"),
         Lost::Malformed(what) => Error::protocol(what.clone()),
         Lost::TooLarge(size) => {

@@ -1,5 +1,7 @@
 //! What a caller may set about a client; the defaults suit a cluster within one building.
 
+use crate::credentials::Credentials;
+use crate::error::{Error, Result};
 use crate::profile::Profile;
 use crate::reading::ReadOptions;
 use hedgerow_hedge::BudgetOptions;
@@ -51,6 +53,9 @@ pub struct ClientOptions {
     /// What connections are encrypted with, for clusters that want it: [`ClientTls::load`] reads it from files. `None` (default): they
     /// are not encrypted.
     pub tls: Option<ClientTls>,
+    /// The user that this client logs in as on each new connection, and its password. Needs `tls`, without a certificate of a client. `None` (default): whoever
+    /// the certificate of `tls` says, if it has one.
+    pub credentials: Option<Credentials>,
 }
 
 impl Default for ClientOptions {
@@ -66,6 +71,7 @@ impl Default for ClientOptions {
             profiles: BTreeMap::new(),
             labels: Labels::default(),
             tls: None,
+            credentials: None,
         }
     }
 }
@@ -75,6 +81,14 @@ impl ClientOptions {
     pub const CONNECTIONS_PER_NODE_MAX: usize = 64;
     /// The longest operation timeout.
     pub const OPERATION_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+
+    /// Whether they go together.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.credentials.is_some() && self.tls.is_none() {
+            return Err(Error::invalid("a password is proven on encrypted connections only: set what TLS needs"));
+        }
+        Ok(())
+    }
 
     /// The settings with every value moved into its range.
     pub(crate) fn clamped(mut self) -> Self {

@@ -1,14 +1,13 @@
 //! Connections by node address: made on first use, made again after a pause when they end.
 
 use crate::connection::{Clock, Outgoing, Shared, Waiting};
-use crate::driver;
+use crate::driver::{self, Opening};
 use crate::lock::lock;
 use crate::lost::{CLOSED, Lost, lost_error};
 use crate::options::ClientOptions;
 use crate::recording::NodeMetrics;
 use crate::runtime::{now, spawn};
 use hedgerow_hedge::{Silence, Time};
-use hedgerow_tls::ClientTls;
 use hedgerow_types::random::Random;
 use hedgerow_wire::Class;
 use rustc_hash::FxHashMap;
@@ -34,7 +33,7 @@ pub(crate) struct Pool {
     connections_per_node: usize,
     clock: Clock,
     limits: Limits,
-    tls: Option<ClientTls>,
+    opening: Opening,
     random: Mutex<Random>,
     is_released: Arc<AtomicBool>,
 }
@@ -55,7 +54,7 @@ impl Pool {
             connections_per_node: options.connections_per_node,
             clock,
             limits: Limits { connect: options.connect_timeout, silence },
-            tls: options.tls.clone(),
+            opening: Opening { tls: options.tls.clone(), credentials: options.credentials.clone() },
             random: Mutex::new(Random::new(seed)),
             is_released: Arc::default(),
         }
@@ -104,7 +103,7 @@ impl Pool {
             Arc::new(Node {
                 address,
                 clock: self.clock.clone(),
-                tls: self.tls.clone(),
+                opening: self.opening.clone(),
                 lanes: (0..self.connections_per_node).map(|_| Mutex::new(Lane::default())).collect(),
                 turn: AtomicUsize::new(0),
                 random: Mutex::new(lock(&self.random).fork()),
@@ -126,7 +125,7 @@ impl Drop for Pool {
 struct Node {
     address: SocketAddr,
     clock: Clock,
-    tls: Option<ClientTls>,
+    opening: Opening,
     lanes: Vec<Mutex<Lane>>,
     turn: AtomicUsize,
     random: Mutex<Random>,
@@ -170,6 +169,9 @@ impl Node {
             lane.keeps_until = Some(now() + REPLACE_PAUSE);
         }
         if lane.rests_until.is_some_and(|until| now() < until) {
+            if let Some(Lost::LoginRefused(why)) = &lane.failed_by {
+                return Err(Lost::LoginRefused(format!("{why} (a moment ago)")));
+            }
             let why = lane.failed_by.as_ref().map(|lost| lost_error(lost).message().to_owned()).unwrap_or_default();
             return Err(Lost::NotConnected(format!("{why} (a moment ago)")));
         }
@@ -216,7 +218,7 @@ struct Life {
 
 impl Life {
     async fn run(mut self, connect_timeout: Duration) {
-        let was_useful = driver::run(&self.shared, self.node.address, connect_timeout, self.node.tls.as_ref()).await;
+        let was_useful = driver::run(&self.shared, self.node.address, connect_timeout, &self.node.opening).await;
         self.was_useful = Some(was_useful);
     }
 }

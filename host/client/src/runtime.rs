@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// How long what was sent on a connection may be without the peer's system having acknowledged it. Longer than most breaks of a
@@ -57,6 +58,20 @@ pub(crate) fn random_u64() -> u64 {
         return world.random_u64();
     }
     os::random_u64()
+}
+
+/// Bytes that nobody can foresee.
+pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
+    os::random_bytes()
+}
+
+/// Computes something on a thread of its own; `None` if there is none.
+pub(crate) async fn compute<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (done, wait) = oneshot::channel();
+    // Nobody may wait any more.
+    let thread = os::spawn_thread("password", move || drop(done.send(work())));
+    thread.ok()?;
+    wait.await.ok()
 }
 
 /// The kernel's timer, for moments that are finer than the runtime's own; `None` if there is none.
@@ -226,6 +241,15 @@ impl Reader {
 }
 
 impl Writer {
+    /// What binds a login to the connection, if that is encrypted.
+    pub(crate) fn binding(&self) -> Option<[u8; 32]> {
+        match self {
+            Self::Real(stream) => stream.binding(),
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => None,
+        }
+    }
+
     /// Writes what the connection takes now.
     pub(crate) fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {

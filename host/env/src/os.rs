@@ -173,6 +173,13 @@ pub fn random_u64() -> u64 {
     system::random_u64()
 }
 
+/// Bytes from the operating system's generator: for what nobody must foresee.
+pub fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.chunks_mut(8).for_each(|part| part.copy_from_slice(&random_u64().to_ne_bytes()[..part.len()]));
+    bytes
+}
+
 /// Lets this process open as many files as the system allows it; the number. A database of every replica keeps some open.
 pub fn raise_file_limit() -> io::Result<u64> {
     system::raise_file_limit()

@@ -18,6 +18,9 @@
 //! | `throttle_table` | `table` | the node that was asked: what the table's limit on extra attempts did at all nodes that are up |
 //! | `throttle` | none: `{}` | the node that was asked: the tables' limits on extra attempts, what they did, and writes sent on |
 //! | `grant`, `revoke` | `name` and `grants`; `revoke` without any takes all | metadata leader |
+//! | `set_password` | `name`, `verifier`, `mask`, `is_new` | metadata leader |
+//! | `remove_password` | `name` | metadata leader |
+//! | `users` | none: `{}` | the node that was asked: who has a password |
 //! | `tables` | none: `{}` | the node that was asked: those that the caller may know of |
 //! | `rights` | none: `{}` | the node that was asked: who has been given what |
 //! | `whoami` | none: `{}` | the node that was asked: who the caller is, and what it has been given |
@@ -38,6 +41,7 @@ use crate::requests::users::Asking;
 use crate::status::{Subject, Telling};
 use hedgerow_env::Now;
 use hedgerow_placement::{CatalogueError, Grant, Holder, Table, TableKind, TableSpec};
+use hedgerow_scram::VerifierError;
 use hedgerow_types::limit::PARTITION_COUNT_MAX;
 use hedgerow_types::{GroupId, Instant, NodeId, Refusal, TableId};
 use hedgerow_wire::message::{AdminCommandReply, CommandLineReply};
@@ -47,6 +51,7 @@ use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use zeroize::Zeroizing;
 
 /// Bytes that the argument of a creation may have: enough for 4,095 split keys of 250 bytes, in hexadecimal, and far below what fits
 /// into a frame between nodes.
@@ -56,7 +61,7 @@ const CHANGE_SIZE_MAX: usize = 256 << 10;
 /// The same of a call that only looks: it names a table, and is said again and again.
 const LOOK_SIZE_MAX: usize = 4 << 10;
 /// The commands that change something, which the audit log tells of.
-pub(crate) const CHANGES: [&str; 11] = [
+pub(crate) const CHANGES: [&str; 13] = [
     "create_table",
     "drop_table",
     "recall_table",
@@ -67,8 +72,12 @@ pub(crate) const CHANGES: [&str; 11] = [
     "transfer",
     "grant",
     "revoke",
+    SET_PASSWORD,
+    "remove_password",
     "fault",
 ];
+/// The command whose argument holds what nobody else is to know.
+pub(crate) const SET_PASSWORD: &str = "set_password";
 /// Calls that may wait for other nodes, and how many of them may be such as only look: what changes something is not to wait for
 /// whoever compares replicas all the time.
 const CALLS_MAX: usize = 1_024;
@@ -269,6 +278,33 @@ impl Granted {
     }
 }
 
+/// Who is given a password. Only what it is checked by comes here.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SetPassword {
+    name: String,
+    verifier: Zeroizing<String>,
+    mask: Zeroizing<String>,
+    is_new: bool,
+}
+
+impl SetPassword {
+    fn change(self) -> Result<Change, Refusal> {
+        let Self { name, verifier, mask, is_new } = self;
+        let (verifier, mask) = (verifier.parse(), mask.parse());
+        let wrong = |what: &str, error: VerifierError| Refusal::Invalid(format!("the {what} is not allowed: {error}"));
+        let verifier = verifier.map_err(|error| wrong("verifier", error))?;
+        let mask = mask.map_err(|error| wrong("mask", error))?;
+        Ok(Change::SetPassword { user: name.parse()?, verifier, mask, is_new })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RemovePassword {
+    name: String,
+}
+
 impl OfTable {
     fn meant(&self) -> Meant {
         Meant { name: self.name.clone(), id: self.id.map(TableId) }
@@ -304,7 +340,7 @@ impl Node {
         let most = match command {
             // This node answers them itself.
             "status" | "describe" | "reads" | "slow" | "throttle" | "throttle_here" | "fault" | "tables" | "rights"
-            | "whoami" => usize::MAX,
+            | "users" | "whoami" => usize::MAX,
             _ if only_looks(command) => LOOKS_MAX,
             _ => CALLS_MAX,
         };
@@ -328,6 +364,9 @@ impl Node {
             }),
             "grant" => parse::<Granted>(argument).and_then(Granted::grant),
             "revoke" => parse::<Granted>(argument).and_then(Granted::revoke),
+            SET_PASSWORD => parse::<SetPassword>(argument).and_then(SetPassword::change),
+            "remove_password" => parse::<RemovePassword>(argument)
+                .and_then(|it| Ok(Change::RemovePassword { user: it.name.parse().map_err(Refusal::from)? })),
             "transfer" => return self.transfer(argument, asker, now),
             "checksum_here" => return self.checksum_here(argument, asker, now),
             "checksum" => return self.checksum(argument, asker, now),
@@ -338,6 +377,10 @@ impl Node {
             }
             "rights" => {
                 let answer = parse::<Nothing>(argument).and_then(|Nothing {}| self.rights_told());
+                return self.answer_admin(asker, answer);
+            }
+            "users" => {
+                let answer = parse::<Nothing>(argument).and_then(|Nothing {}| self.users_told());
                 return self.answer_admin(asker, answer);
             }
             "tables" => {
@@ -376,7 +419,7 @@ impl Node {
             _ => Err(Refusal::Invalid(format!(
                 "there is no command {:?}; there are create_table, drop_table, recall_table, set_options, \
                  delete_options, clear_options, prefer_leader, transfer, status, tables, describe, checksum, reads, slow, throttle, \
-                 throttle_table, grant, revoke, rights, whoami and fault",
+                 throttle_table, grant, revoke, rights, set_password, remove_password, users, whoami and fault",
                 crate::admin_client::beginning(command)
             ))),
         };
@@ -455,6 +498,12 @@ impl Node {
             json!({ "name": holder.name(), "is_role": holder.is_role(), "grants": grants })
         };
         Ok(json!({ "rights": catalogue.rights.iter().map(of_holder).collect::<Vec<_>>() }))
+    }
+
+    /// Who has a password, by the catalogue that this node acts on.
+    fn users_told(&self) -> Result<Value, Refusal> {
+        let catalogue = self.shard.view.catalogue.as_ref().ok_or_else(|| self.shard.view.no_catalogue())?;
+        Ok(json!({ "users": catalogue.passwords.users().map(Holder::name).collect::<Vec<_>>() }))
     }
 
     fn creation(&self, argument: &str) -> Result<Change, Refusal> {

@@ -212,6 +212,7 @@ impl Node {
         // A group that began anew counts its terms from the beginning.
         self.forget_leaders(|group, leader| was_removed(&catalogue, group, leader));
         self.shard.view.go_by(catalogue);
+        self.shard.serving().end_outdated_logins();
         self.check_own_life();
         self.refresh_shapes();
         self.reconcile_hosting(now);

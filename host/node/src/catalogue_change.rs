@@ -1,6 +1,7 @@
 //! What is to change in the catalogue, and how the log tells of it.
 
 use hedgerow_placement::{Catalogue, CatalogueError, Grant, Holder, Node as NodeEntry, TableSpec};
+use hedgerow_scram::{Mask, Verifier};
 use hedgerow_types::{GroupId, NodeId, PartitionIndex, ReplicaId, TableId};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -82,6 +83,16 @@ pub(crate) enum Change {
         /// Empty = all.
         grants: Vec<Grant>,
     },
+    SetPassword {
+        user: Holder,
+        verifier: Verifier,
+        /// The cluster's secret for names without a password, if it has none yet.
+        mask: Mask,
+        is_new: bool,
+    },
+    RemovePassword {
+        user: Holder,
+    },
 }
 
 /// The table that a change is meant for.
@@ -146,6 +157,9 @@ impl fmt::Display for Change {
             Self::Grant { to, grants } => write!(f, "{to} is given {}", listed(grants)),
             Self::Revoke { from, grants } if grants.is_empty() => write!(f, "all rights are taken from {from}"),
             Self::Revoke { from, grants } => write!(f, "{} is taken from {from}", listed(grants)),
+            Self::SetPassword { user, is_new: true, .. } => write!(f, "user {user} is given a password"),
+            Self::SetPassword { user, is_new: false, .. } => write!(f, "user {user} is given another password"),
+            Self::RemovePassword { user } => write!(f, "the password of user {user} is removed"),
         }
     }
 }

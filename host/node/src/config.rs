@@ -300,8 +300,8 @@ impl Config {
         if !(1..=WORKERS_MAX).contains(&self.workers) {
             return Err(format!("workers: allowed are 1 to {WORKERS_MAX}"));
         }
-        if self.rights != RightsMode::Off && !self.tls.as_ref().is_some_and(|tls| tls.has_client_certificates()) {
-            return Err("security.rights: without tls and certificates of clients nobody is known by name".to_owned());
+        if self.rights != RightsMode::Off && self.tls.is_none() {
+            return Err("security.rights: without tls nobody is known by name".to_owned());
         }
         let has_only_tls = self.tls.as_ref().is_some_and(|tls| tls.mode() == Mode::Required);
         if self.rights == RightsMode::Required && !has_only_tls {

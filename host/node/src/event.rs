@@ -5,6 +5,7 @@ use crate::job::JobDone;
 use crate::node::Node;
 use crate::outbox::ConnectionId;
 use crate::peer::Frame;
+use crate::requests::login::Bound;
 use crate::requests::users::Who;
 use bytes::Bytes;
 use hedgerow_env::Now;
@@ -22,7 +23,9 @@ pub enum Event {
     /// A client's connection begins, and it is known who is at its other end and where. Needed only where connections are
     /// encrypted ([`crate::Config::tls`]), an audit log is kept ([`crate::Config::audit`]) or users have limits
     /// ([`crate::Config::user_limits`]); before the connection's first frame.
-    ClientOpened(ConnectionId, Who, IpAddr),
+    ///
+    /// With what binds a login to the connection, where its client may log in by a password.
+    ClientOpened(ConnectionId, Who, IpAddr, Option<Bound>),
     /// A client's frame, without its length.
     Client(ConnectionId, Bytes),
     /// A client's connection is gone; its reads are dropped, its writes answered into nothing.
@@ -41,8 +44,8 @@ impl Node {
         match event {
             Event::Tick => self.handle_tick(now),
             Event::Wake => self.shard.handle_wake(now),
-            Event::ClientOpened(connection, who, from) => {
-                self.shard.requests.note_opened(connection, who, from, now.instant)
+            Event::ClientOpened(connection, who, from, bound) => {
+                self.shard.requests.note_opened(connection, who, from, bound, now.instant)
             }
             Event::Client(connection, frame) => self.handle_client(connection, frame, now),
             Event::ClientClosed(connection) => self.handle_client_closed(connection),

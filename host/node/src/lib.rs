@@ -154,5 +154,6 @@ pub use layout::LogLayout;
 pub use node::Node;
 pub use open::{OpenError, Opened};
 pub use outbox::{ConnectionId, Outbox};
+pub use requests::login::Bound;
 pub use requests::read_jobs::{ReadSize, Wanted};
 pub use requests::users::Who;

@@ -594,5 +594,13 @@ fn make(
         Change::ArrangeLearners => json!({}),
         Change::Grant { to, grants } => json!({ "changed": draft.grant(&to, &grants)? }),
         Change::Revoke { from, grants } => json!({ "changed": draft.revoke(&from, &grants)? }),
+        Change::SetPassword { user, verifier, mask, is_new } => {
+            draft.set_password(&user, verifier, mask, is_new)?;
+            json!({ "changed": true })
+        }
+        Change::RemovePassword { user } => {
+            draft.remove_password(&user)?;
+            json!({ "changed": true })
+        }
     })
 }

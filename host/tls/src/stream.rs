@@ -55,6 +55,12 @@ impl Stream {
         self.lock().map(|secure| secure.certificates()).unwrap_or_default()
     }
 
+    /// What the two ends of an encrypted connection know and nobody else, nor on any other connection: `tls-exporter` of RFC 9266. None on a
+    /// connection without TLS.
+    pub fn binding(&self) -> Option<[u8; 32]> {
+        self.lock()?.binding()
+    }
+
     /// Puts at most `room` bytes to `buffer`; 0 are the end of the stream. [`io::ErrorKind::Interrupted`]: something came, and there was nothing
     /// in it. Who has other things to do does them before asking again.
     pub fn try_read(&self, buffer: &mut BytesMut, room: usize) -> io::Result<usize> {

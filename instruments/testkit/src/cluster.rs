@@ -280,6 +280,9 @@ impl Cluster {
         }
         if let Some(certificates) = &self.certificates {
             text += &certificates.config(number);
+            if self.settings.has_passwords {
+                text += "client_certificates = false\n";
+            }
         }
         if self.settings.has_rights {
             text += &format!("\n[security]\nrights = \"required\"\nadministrators = [{ROOT:?}]\n");

@@ -62,6 +62,8 @@ pub struct Settings {
     pub has_tls: bool,
     /// With certificates: whether the nodes go by rights. Somebody has to be given some, by [`crate::Cluster::run_as`] the user [`crate::ROOT`].
     pub has_rights: bool,
+    /// With certificates: whether clients need none, so that they may log in by a password.
+    pub has_passwords: bool,
     /// Whether each node is in a process group of its own, so that Ctrl-C in a terminal ends only who started it.
     pub has_own_group: bool,
 }
@@ -87,6 +89,7 @@ impl Settings {
             log: Some("error".to_owned()),
             has_tls: false,
             has_rights: false,
+            has_passwords: false,
             has_own_group: false,
         }
     }

@@ -16,12 +16,13 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// How lines begin that are only parsed, and why.
-const ONLY_PARSED: [(&str, &str); 15] = [
+const ONLY_PARSED: [(&str, &str); 16] = [
     ("./x ", "builds, installs, or runs for minutes; `./x test` runs what there is to run"),
     ("hedgerow dev", "listens at fixed ports and runs until it is stopped"),
     ("hedgerow status --watch", "runs until it is stopped"),
     ("hedgerow grant ", "wants nodes that go by rights; `rights_are_given_and_taken_at_the_command_line` has some"),
     ("hedgerow revoke ", "the same"),
+    ("hedgerow user ", "the same; `users_log_in_by_password_at_the_command_line`"),
     ("hedgerow wal tail", "runs until it is stopped"),
     ("hedgerow proxy", "listens at fixed ports and runs until it is stopped"),
     ("hedgerow sidecar", "listens at fixed ports and runs until it is stopped"),
@@ -34,7 +35,8 @@ const ONLY_PARSED: [(&str, &str); 15] = [
     ("dpkg-query ", "loads what is installed on this machine"),
 ];
 /// The same for lines whose beginnings others share.
-const ONLY_PARSED_WHOLE: [(&str, &str); 2] = [
+const ONLY_PARSED_WHOLE: [(&str, &str); 3] = [
+    ("hedgerow get orders k s --tls-ca ca.pem --user app --password-file FILE", "the same"),
     ("hedgerow plan results/bench-get-20261122T101500Z", "needs the results of a measurement"),
     ("hedgerow plan service.hlog --tag GET --unit us --budget 1% --target p99", "needs somebody's histogram"),
 ];

@@ -5,7 +5,7 @@ use hedgerow_testkit::{Cluster, DataPlace, ROOT, Settings, binary};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn start() -> Cluster {
     let mut settings = Settings::under_test(&[DataPlace::Folder; 3]).unwrap();
@@ -111,6 +111,76 @@ fn rights_are_given_and_taken_at_the_command_line() {
     assert_eq!(cluster.run_as(ROOT, &words("rights")).unwrap(), listed);
     cluster.run_as(ROOT, &words("revoke test --all")).unwrap();
     assert!(format!("{:#}", cluster.run(&words("get t h s")).unwrap_err()).contains("any right on table"));
+    cluster.stop().unwrap();
+}
+
+/// A command of who logs in as `user`: its exit code, and what it printed.
+fn as_user(cluster: &Cluster, user: &str, password: &Path, line: &str) -> (Option<i32>, String) {
+    let mut command = Command::new(binary().unwrap());
+    command.args(line.split(' ')).arg("--cluster").arg(cluster.addresses().join(","));
+    command.arg("--tls-ca").arg(cluster.client_tls().unwrap().ca).args(["--user", user, "--password-file"]);
+    let Output { status, stdout, stderr } = command.arg(password).stdin(Stdio::null()).output().unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap() + &String::from_utf8(stderr).unwrap())
+}
+
+#[test]
+fn users_log_in_by_password_at_the_command_line() {
+    let mut settings = Settings::under_test(&[DataPlace::Folder; 3]).unwrap();
+    (settings.has_tls, settings.has_rights, settings.has_passwords) = (true, true, true);
+    let mut cluster = Cluster::start_with(settings).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let written = |name: &str, text: &str, mode| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    };
+    let (right, wrong) = (written("right", "a long password\n", 0o600), written("wrong", "another password", 0o600));
+    let open = written("open", "a long password\n", 0o644);
+    let root = |words: &[&str]| cluster.run_as(ROOT, words);
+    root(&["table", "create", "t", "--partitions", "4"]).unwrap();
+    root(&["user", "add", "app", "--new-password-file", &right.display().to_string()]).unwrap();
+    root(&["grant", "app", "read:*", "write:*", "admin:*", "monitor"]).unwrap();
+    assert_eq!(root(&["user", "list"]).unwrap(), "app\n");
+    let again = root(&["user", "add", "app", "--new-password-file", &wrong.display().to_string()]).unwrap_err();
+    assert!(format!("{again:#}").contains("user app has a password already"), "{again:#}");
+    let of_open = root(&["user", "password", "app", "--new-password-file", &open.display().to_string()]).unwrap_err();
+    assert!(format!("{of_open:#}").contains("others than its owner may read it (mode 644)"), "{of_open:#}");
+
+    for line in
+        ["set t h s v", "get t h s --hedge 1ms", "status", "counters", "slow", "verify t", "table transfer t 0 2"]
+    {
+        let (code, said) = as_user(&cluster, "app", &right, line);
+        assert_eq!(code, Some(0), "{line}: {said}");
+        assert!(!said.contains("SCRAM"), "{line}: {said}");
+    }
+    let (_, mine) = as_user(&cluster, "app", &right, "rights --mine");
+    assert!(mine.contains("user           app"), "{mine}");
+    for (user, file, exit, text) in [
+        ("app", &wrong, 4, "the password is wrong, or there is no such user"),
+        ("nobody", &right, 4, "the password is wrong, or there is no such user"),
+        ("app", &open, 2, "others than its owner may read it (mode 644)"),
+        ("app", &folder.path().join("none"), 2, "reading the password in"),
+    ] {
+        let (code, said) = as_user(&cluster, user, file, "get t h s");
+        assert!(code == Some(exit) && said.contains(text), "{user} {}: {code:?} {said}", file.display());
+    }
+    let (code, said) = as_user(&cluster, "app", &right, "user list");
+    assert!(code == Some(4) && said.contains("has not been given cluster-admin"), "{code:?} {said}");
+
+    // By standard input, and nothing of it in what is read of a log.
+    let mut command = Command::new(binary().unwrap());
+    let files = cluster.client_tls().unwrap();
+    let pair = |name: &str| files.ca.parent().unwrap().join(name);
+    command.args(["user", "password", "app", "--cluster", &cluster.addresses().join(",")]);
+    command.arg("--tls-ca").arg(&files.ca).arg("--tls-certificate").arg(pair(&format!("{ROOT}.pem")));
+    command.arg("--tls-key").arg(pair(&format!("{ROOT}-key.pem"))).stdin(fs::File::open(&wrong).unwrap());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    while as_user(&cluster, "app", &wrong, "get t h s").0 != Some(0) {}
+    assert_eq!(as_user(&cluster, "app", &right, "get t h s").0, Some(4));
+    root(&["user", "remove", "app"]).unwrap();
+    assert_eq!(root(&["user", "list"]).unwrap(), "");
     cluster.stop().unwrap();
 }
 

@@ -19,6 +19,7 @@ macro_rules! one_of_each {
     };
 }
 
+mod login;
 mod mutate;
 mod peer;
 mod seed;
@@ -53,6 +54,7 @@ pub fn decode_anything(data: &[u8]) {
     as_key(Bytes::copy_from_slice(data));
     peer::as_peer(data);
     stored::as_rows(data);
+    login::as_login(data);
 }
 
 /// A connection's bytes: frame after frame until one is broken or incomplete.

@@ -38,6 +38,7 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
     seeds.extend(stored());
     seeds.extend(crate::peer::frames());
     seeds.extend(crate::stored::seeds());
+    seeds.extend(crate::login::seeds());
     seeds
 }
 

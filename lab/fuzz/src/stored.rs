@@ -9,6 +9,7 @@ use hedgerow_env::{Disk, Now, read_file, write_file_durably};
 use hedgerow_node::peer::{CataloguePush, CatalogueRow, Founder, Frame, Probe};
 use hedgerow_node::{Config, Event, Node, OpenError, Opened};
 use hedgerow_placement::{Catalogue, Dropped, Node as NodeRow, Replica, ReplicaRole, Settings, TableSpec};
+use hedgerow_scram::Mask;
 use hedgerow_storage::MemoryEngines;
 use hedgerow_types::{Incarnation, Instant, NodeId, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -189,6 +190,8 @@ fn every_row() -> Catalogue {
         partition.replicas.push(Replica { id, incarnation: catalogue.nodes[&node].incarnation, role });
         catalogue.next_replica += 1;
     }
+    let (user, mask) = ("app".parse().expect("it may be a name"), Mask::new([2; 32]));
+    catalogue.set_password(&user, mask.verifier("app"), mask, true).expect("it has none");
     assert_eq!(catalogue.check(), Ok(()));
     catalogue
 }

@@ -2,6 +2,7 @@
 
 use crate::error::CatalogueError;
 use crate::model::{Node, Partition, Replica, ReplicaRole, Table, TableKind};
+use crate::password::Passwords;
 use crate::rights::Rights;
 use bytes::Bytes;
 use hedgerow_types::key::hash_partition_range;
@@ -27,6 +28,8 @@ pub struct Catalogue {
     pub meta: Partition,
     /// Who may do what.
     pub rights: Rights,
+    /// Who proves by a password who they are.
+    pub passwords: Passwords,
 }
 
 impl Catalogue {
@@ -61,8 +64,8 @@ impl Catalogue {
         let preferred_leader = first.id;
         let next_replica = replicas.len() as u64 + 1;
         let meta = Partition { start: Vec::new(), replicas, preferred_leader, version: 1 };
-        let (tables, rights) = (BTreeMap::new(), Rights::default());
-        Ok(Self { cluster, version: 1, next_table: 1, next_replica, nodes: founded, tables, meta, rights })
+        let (tables, rights, passwords) = (BTreeMap::new(), Rights::default(), Passwords::default());
+        Ok(Self { cluster, version: 1, next_table: 1, next_replica, nodes: founded, tables, meta, rights, passwords })
     }
 
     /// The partition of `group`, the metadata group included.
@@ -146,7 +149,8 @@ impl Catalogue {
             }
             crate::repair::check_replicas(partition).map_err(|reason| format!("{group}: {reason}"))?;
         }
-        self.rights.check()
+        self.rights.check()?;
+        self.passwords.check()
     }
 
     pub(crate) fn next_replica_on(&mut self, node: NodeId) -> ReplicaId {

@@ -1,6 +1,6 @@
 //! Why a change of the catalogue is refused, and why stored rows are not a catalogue.
 
-use crate::limit::{GRANTS_PER_HOLDER_MAX, RIGHTS_SIZE_MAX, TABLES_SIZE_MAX};
+use crate::limit::{GRANTS_PER_HOLDER_MAX, PASSWORD_COUNT_MAX, RIGHTS_SIZE_MAX, TABLES_SIZE_MAX};
 use crate::rights::{Grant, Holder};
 use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId, TableId};
 
@@ -225,6 +225,18 @@ pub enum CatalogueError {
         /// What they would take.
         size: usize,
     },
+    /// Only users have passwords.
+    #[error("{0} is a role, and roles have no passwords")]
+    PasswordOfRole(Holder),
+    /// There is a password already.
+    #[error("user {0} has a password already")]
+    HasPassword(Holder),
+    /// There is none.
+    #[error("user {0} has no password")]
+    NoPassword(Holder),
+    /// There cannot be more.
+    #[error("{PASSWORD_COUNT_MAX} users have a password: there cannot be more")]
+    TooManyPasswords,
     /// The replica is not in the state that the request needs.
     #[error("replica {replica} of group {group} {reason}")]
     ReplicaState {
@@ -271,6 +283,10 @@ impl From<CatalogueError> for Refusal {
             | CatalogueError::RoleOfRole { .. }
             | CatalogueError::TooManyGrants { .. }
             | CatalogueError::RightsFull { .. }
+            | CatalogueError::PasswordOfRole(_)
+            | CatalogueError::HasPassword(_)
+            | CatalogueError::NoPassword(_)
+            | CatalogueError::TooManyPasswords
             | CatalogueError::ReplicaState { .. } => Self::Invalid(error.to_string()),
         }
     }

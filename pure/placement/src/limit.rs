@@ -25,6 +25,8 @@ pub const HOLDER_NAME_SIZE_MAX: usize = 56;
 pub const GRANTS_PER_HOLDER_MAX: usize = 256;
 /// Most bytes that all rights may take in the catalogue, so that it still fits into one frame.
 pub const RIGHTS_SIZE_MAX: usize = 1 << 20;
+/// Most users that have a password.
+pub const PASSWORD_COUNT_MAX: usize = 4_096;
 /// Longest comment on a table, bytes.
 pub const COMMENT_SIZE_MAX: usize = 256;
 /// Smallest threshold of a slow query, milliseconds.

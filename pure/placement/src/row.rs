@@ -8,32 +8,40 @@
 //! | `node/00001` | one node |
 //! | `table/0000000001` | one table with its partitions |
 //! | `rights/NAME` | what one user or role may do |
+//! | `password/NAME` | what one user's password is checked by |
+//! | `passwords` | the secret by which names without a password look as if they had one |
 //!
 //! A replica is written as `[host, counter]`, where `host` is a position in the row's list of `[node, incarnation]`, so
 //! that a table of 4096 partitions stays below 1 MB, and below 1.5 MB with the most learners. A joining replica has the
 //! counter of the replica that it replaces third, 0 for none. Rows with unknown fields are refused: a later version that
-//! adds one raises the format. Format 2 has rights; a catalogue without any is of format 1, as before there were rights.
+//! adds one raises the format. Format 2 has rights; a catalogue without any is of format 1, as before there were rights. Format 3 has
+//! passwords, and is written only while there are any.
 
 use crate::catalogue::Catalogue;
 use crate::error::RowError;
 use crate::model::{Dropped, Node, Partition, Replica, ReplicaRole, Table, TableKind, TableState};
+use crate::password::Passwords;
 use crate::rights::{Grant, Holder, Rights};
 use bytes::Bytes;
+use hedgerow_scram::{Mask, Verifier};
 use hedgerow_types::op::{Check, Mutation, Write};
 use hedgerow_types::{Incarnation, NodeId, ReplicaId, TableId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
+use zeroize::Zeroizing;
 
 /// Key of the row that every change compares and raises.
 pub const VERSION_ROW: &[u8] = b"version";
-/// Versions of the stored form: the newest that is read, and the one of a catalogue without rights.
-const FORMAT: u32 = 2;
+/// Versions of the stored form: the newest that is read, the one of a catalogue without passwords, and the one without rights too.
+const FORMAT: u32 = 3;
+const FORMAT_WITHOUT_PASSWORDS: u32 = 2;
 const FORMAT_WITHOUT_RIGHTS: u32 = 1;
 
 const HEADER_ROW: &[u8] = b"header";
 const META_ROW: &[u8] = b"meta";
+const PASSWORDS_ROW: &[u8] = b"passwords";
 /// Bytes in a table's row of what has no length of its own, of one partition's such part, and of a replica, with numbers of up to seven
 /// digits.
 const TABLE_SIZE: usize = 512;
@@ -54,6 +62,10 @@ impl Catalogue {
         rows.extend(self.nodes.iter().map(|(id, node)| (node_key(*id), encode_node(node))));
         rows.extend(self.tables.iter().map(|(id, table)| (table_key(*id), encode_table(table))));
         rows.extend(self.rights.granted.iter().map(|(holder, grants)| (rights_key(holder), encode_grants(grants))));
+        rows.extend(
+            self.passwords.by_user.iter().map(|(user, verifier)| (password_key(user), encode_verifier(verifier))),
+        );
+        rows.extend(self.passwords.mask.iter().map(|mask| (Bytes::from_static(PASSWORDS_ROW), encode_mask(mask))));
         rows
     }
 
@@ -77,6 +89,7 @@ impl Catalogue {
             tables: BTreeMap::new(),
             meta: meta.partition.restore(&meta.hosts).map_err(|reason| malformed(META_ROW, reason))?,
             rights: Rights::default(),
+            passwords: Passwords::default(),
         };
         for (key, value) in rows {
             catalogue.read_row(key, value)?;
@@ -90,16 +103,23 @@ impl Catalogue {
     pub fn diff(&self, newer: &Self) -> Vec<Mutation> {
         debug_assert_eq!(newer.check(), Ok(()), "a change must not be stored that could not be read again");
         let mut mutations = Vec::new();
-        let mut put = |key: &'static [u8], value| mutations.push(put(Bytes::from_static(key), value));
+        let row = |key: &'static [u8], value| put(Bytes::from_static(key), value);
         if Header::of(self) != Header::of(newer) {
-            put(HEADER_ROW, json(&Header::of(newer)));
+            mutations.push(row(HEADER_ROW, json(&Header::of(newer))));
         }
         if self.meta != newer.meta {
-            put(META_ROW, encode_meta(&newer.meta));
+            mutations.push(row(META_ROW, encode_meta(&newer.meta)));
         }
         diff_rows(&self.nodes, &newer.nodes, |id| node_key(*id), encode_node, &mut mutations);
         diff_rows(&self.tables, &newer.tables, |id| table_key(*id), encode_table, &mut mutations);
         diff_rows(&self.rights.granted, &newer.rights.granted, rights_key, encode_grants, &mut mutations);
+        let (old, new) = (&self.passwords, &newer.passwords);
+        diff_rows(&old.by_user, &new.by_user, password_key, encode_verifier, &mut mutations);
+        match &new.mask {
+            _ if old.mask == new.mask => {}
+            Some(mask) => mutations.push(row(PASSWORDS_ROW, encode_mask(mask))),
+            None => mutations.push(Mutation::Remove { suffix: Bytes::from_static(PASSWORDS_ROW) }),
+        }
         mutations
     }
 
@@ -146,6 +166,14 @@ impl Catalogue {
         }
         if let Some(Ok(holder)) = text.strip_prefix("rights/").map(Holder::from_str) {
             self.rights.granted.insert(holder, parse_grants(key, value)?);
+            return Ok(());
+        }
+        if let Some(Ok(user)) = text.strip_prefix("password/").map(Holder::from_str) {
+            self.passwords.by_user.insert(user, parse_secret::<StoredVerifier, _>(key, value, |it| it.verifier)?);
+            return Ok(());
+        }
+        if key == PASSWORDS_ROW {
+            self.passwords.mask = Some(parse_secret::<StoredMask, _>(key, value, |it| it.mask)?);
             return Ok(());
         }
         Err(malformed(key, "no row has this key"))
@@ -196,6 +224,40 @@ fn parse_grants(key: &[u8], value: &[u8]) -> Result<BTreeSet<Grant>, RowError> {
     grants.collect::<Result<_, _>>().map_err(|error| malformed(key, error.to_string()))
 }
 
+fn password_key(user: &Holder) -> Bytes {
+    Bytes::from(format!("password/{user}"))
+}
+
+fn encode_verifier(verifier: &Verifier) -> Bytes {
+    json(&StoredVerifier { verifier: verifier.to_text() })
+}
+
+fn encode_mask(mask: &Mask) -> Bytes {
+    json(&StoredMask { mask: mask.to_text() })
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredVerifier {
+    verifier: Zeroizing<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredMask {
+    mask: Zeroizing<String>,
+}
+
+/// The secret in a row. What is wrong with one that is malformed is not said in its own words.
+fn parse_secret<T: DeserializeOwned, S: FromStr>(
+    key: &[u8],
+    value: &[u8],
+    text: fn(T) -> Zeroizing<String>,
+) -> Result<S, RowError> {
+    let stored = serde_json::from_slice(value).ok().map(text);
+    stored.and_then(|text| text.parse().ok()).ok_or_else(|| malformed(key, "it is not of the form of its secret"))
+}
+
 fn json(value: &impl Serialize) -> Bytes {
     Bytes::from(serde_json::to_vec(value).expect("strings, numbers and lists always have a JSON form"))
 }
@@ -233,7 +295,11 @@ struct Header {
 impl Header {
     fn of(catalogue: &Catalogue) -> Self {
         let Catalogue { cluster, next_table, next_replica, .. } = *catalogue;
-        let format = if catalogue.rights.is_empty() { FORMAT_WITHOUT_RIGHTS } else { FORMAT };
+        let format = match (catalogue.passwords.is_empty(), catalogue.rights.is_empty()) {
+            (false, _) => FORMAT,
+            (true, false) => FORMAT_WITHOUT_PASSWORDS,
+            (true, true) => FORMAT_WITHOUT_RIGHTS,
+        };
         Self { format, cluster, next_table, next_replica }
     }
 }

@@ -180,8 +180,8 @@ fn p10_the_stored_form_of_a_dropped_table_is_fixed() {
 #[test]
 fn a_later_format_is_refused_by_its_number() {
     let mut rows = full().rows();
-    rows.insert("header".into(), r#"{"format":3,"shape":"round"}"#.into());
-    assert_eq!(Catalogue::from_rows(&rows), Err(RowError::Format { found: 3, supported: 2 }));
+    rows.insert("header".into(), r#"{"format":4,"shape":"round"}"#.into());
+    assert_eq!(Catalogue::from_rows(&rows), Err(RowError::Format { found: 4, supported: 3 }));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `hedgerow counters` and `hedgerow slow`: what each node has counted, and which nodes they take for slow.
 
+use crate::access::Access;
 use crate::cluster::ClusterArguments;
 use crate::duration::seconds;
 use crate::exit::Exit;
@@ -7,7 +8,6 @@ use crate::output::{columns, print_result, say};
 use crate::runtime;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
-use hedgerow_client::ClientTls;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,12 +42,12 @@ type Counted = BTreeMap<String, u64>;
 /// `hedgerow counters`.
 pub(crate) async fn counters(arguments: CountersArguments) -> Result<Exit> {
     let addresses = addresses(&arguments.cluster).await?;
-    let tls = arguments.cluster.tls()?;
-    let before = ask_all(&addresses, "reads", tls.as_ref(), say).await?;
+    let access = arguments.cluster.access()?;
+    let before = ask_all(&addresses, "reads", &access, say).await?;
     let begun = runtime::now();
     runtime::sleep(arguments.over).await;
     // Who did not answer was named already.
-    let after = ask_all(&addresses, "reads", tls.as_ref(), |_| ()).await?;
+    let after = ask_all(&addresses, "reads", &access, |_| ()).await?;
     let minutes = begun.elapsed().as_secs_f64() / 60.0;
     let nodes: Vec<(u16, Counted, Counted)> = after
         .iter()
@@ -71,12 +71,12 @@ async fn addresses(cluster: &ClusterArguments) -> Result<Vec<String>> {
 async fn ask_all(
     addresses: &[String],
     command: &str,
-    tls: Option<&ClientTls>,
+    access: &Access,
     tell: impl Fn(&str),
 ) -> Result<BTreeMap<u16, Value>> {
     let mut answers = BTreeMap::new();
     for address in addresses {
-        match hedgerow_faults::call(address, command, "{}", tls).await {
+        match access.call(address, command, "{}").await {
             Ok(answer) => {
                 let answer: Value = serde_json::from_str(&answer).with_context(|| format!("what {address} says"))?;
                 let number = answer["node"].as_u64().and_then(|number| u16::try_from(number).ok());
@@ -172,8 +172,8 @@ struct Speed {
 
 /// `hedgerow slow`.
 pub(crate) async fn slow(arguments: SlowArguments) -> Result<Exit> {
-    let tls = arguments.cluster.tls()?;
-    let answers = ask_all(&addresses(&arguments.cluster).await?, "slow", tls.as_ref(), say).await?;
+    let access = arguments.cluster.access()?;
+    let answers = ask_all(&addresses(&arguments.cluster).await?, "slow", &access, say).await?;
     let mut rows = Vec::new();
     for (by, answer) in &answers {
         let speeds = Speeds::deserialize(answer).context("reading what a node says of others")?;

@@ -242,7 +242,7 @@ pub(crate) async fn run(command: TableCommand, cluster: &ClusterArguments) -> Re
             }
         }
         TableCommand::Transfer { name, partition, node, wait } => {
-            transfer::run(&client, cluster.tls()?.as_ref(), &name, (partition, node), wait).await?;
+            transfer::run(&client, &cluster.access()?, &name, (partition, node), wait).await?;
             print_result(
                 cluster.output,
                 String::new,

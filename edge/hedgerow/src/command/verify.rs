@@ -1,6 +1,7 @@
 //! `hedgerow verify`: compares the replicas of a table by checksum.
 
 use super::status::DOWN;
+use crate::access::Access;
 use crate::cluster::ClusterArguments;
 use crate::duration::seconds;
 use crate::exit::Exit;
@@ -8,7 +9,7 @@ use crate::output::{columns, counted, print_result, say};
 use crate::runtime::{now, sleep, spawn};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use hedgerow_client::{Client, ClientTls};
+use hedgerow_client::Client;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,12 +109,12 @@ struct Found {
 /// `hedgerow verify`.
 pub(crate) async fn run(arguments: VerifyArguments) -> Result<Exit> {
     let client = arguments.cluster.connect().await?;
-    let tls = arguments.cluster.tls()?;
+    let access = arguments.cluster.access()?;
     let deadline = now() + arguments.wait;
     let replica_count = client.describe_table(&arguments.table).await?.replica_count as usize;
     let mut says_waiting = true;
     loop {
-        let found = look(&client, tls.as_ref(), &arguments.table, deadline).await?;
+        let found = look(&client, &access, &arguments.table, deadline).await?;
         let verdict = match judge(&found.checksums, replica_count) {
             Verdict::Equal if !found.missing.is_empty() => Verdict::NotComparable,
             verdict => verdict,
@@ -131,7 +132,7 @@ pub(crate) async fn run(arguments: VerifyArguments) -> Result<Exit> {
 }
 
 /// Asks each node with replicas of `table` for their checksums, all at once. A node that is down is not asked.
-async fn look(client: &Client, tls: Option<&ClientTls>, table: &str, deadline: Instant) -> Result<Found> {
+async fn look(client: &Client, access: &Access, table: &str, deadline: Instant) -> Result<Found> {
     let status = client.status().await?;
     let Some(described) = status.tables.iter().find(|it| it.name == table) else {
         // Says that there is none, or that the node that was asked has not heard of it.
@@ -146,8 +147,8 @@ async fn look(client: &Client, tls: Option<&ClientTls>, table: &str, deadline: I
     for host in hosts {
         match status.nodes.iter().find(|node| node.node == host) {
             Some(node) if node.state != DOWN && !node.address.is_empty() => {
-                let (client, tls) = (client.clone(), tls.cloned());
-                let asking = checksums_of(client, tls, node.address.clone(), host, table.to_owned(), limit);
+                let (client, access) = (client.clone(), access.clone());
+                let asking = checksums_of(client, access, node.address.clone(), host, table.to_owned(), limit);
                 asked.push((host, spawn(asking)));
             }
             Some(_) | None => found.missing.push(not_answered(host, IS_DOWN)),
@@ -177,14 +178,14 @@ async fn look(client: &Client, tls: Option<&ClientTls>, table: &str, deadline: I
 /// The checksums of the replicas of `table` on one node, or why there are none. A node that goes down meanwhile is not waited for.
 async fn checksums_of(
     client: Client,
-    tls: Option<ClientTls>,
+    access: Access,
     address: String,
     node: u16,
     table: String,
     limit: Duration,
 ) -> Result<Vec<Part>, String> {
     let argument = json!({ "table": table }).to_string();
-    let call = tokio::time::timeout(limit, hedgerow_faults::call(&address, "checksum_here", &argument, tls.as_ref()));
+    let call = tokio::time::timeout(limit, access.call(&address, "checksum_here", &argument));
     let answer = tokio::select! {
         answer = call => answer,
         () = goes_down(&client, node) => return Err(not_answered(node, IS_DOWN)),

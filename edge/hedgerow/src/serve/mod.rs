@@ -17,6 +17,7 @@ use hedgerow_env::Clock as _;
 use hedgerow_env::os::{OsClock, OsDisk, raise_file_limit, random_u64, survive_file_size_limit};
 use hedgerow_faults::{Cluster, Plan};
 use hedgerow_node::Config;
+use hedgerow_node::config::RightsMode;
 use hedgerow_node::os::{Running, State};
 use hedgerow_storage::{Engines, RocksEngines, RocksSettings};
 use hedgerow_tls::{Mode, NodeTls};
@@ -205,7 +206,7 @@ pub(crate) fn serve(storage: RocksSettings, mut config: Config) -> anyhow::Resul
     let engines = engines(storage, &config)?;
     let ready = format!("ready: node {} at {}", config.node.0, config.address);
     let tls = config.tls.clone();
-    warn_of_openness(tls.as_deref());
+    warn_of_openness(tls.as_deref(), config.rights);
     // From now on SIGHUP ends nothing.
     let runtime = new_runtime()?;
     let hung_up = {
@@ -217,7 +218,7 @@ pub(crate) fn serve(storage: RocksSettings, mut config: Config) -> anyhow::Resul
 }
 
 /// The log says at each start who may do what they like.
-fn warn_of_openness(tls: Option<&NodeTls>) {
+fn warn_of_openness(tls: Option<&NodeTls>, rights: RightsMode) {
     let Some(tls) = tls else {
         return tracing::warn!(
             "nothing is encrypted, and everybody who reaches this node can do everything (docs/configuration.md, TLS)"
@@ -225,7 +226,7 @@ fn warn_of_openness(tls: Option<&NodeTls>) {
     };
     if tls.mode() == Mode::Permissive {
         tracing::warn!("tls.mode is permissive: everybody who reaches this node can do everything, without TLS");
-    } else if !tls.has_client_certificates() {
+    } else if !tls.has_client_certificates() && rights != RightsMode::Required {
         tracing::warn!(
             "tls.client_certificates is false: everybody who reaches this node can do everything that clients can"
         );

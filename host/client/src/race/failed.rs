@@ -32,7 +32,7 @@ impl Failed {
                 Verdict::Dropped => Outcome::Dropped,
             },
             // Every attempt would have it.
-            What::Lost(Lost::TooLarge(_)) => Outcome::Fatal,
+            What::Lost(Lost::TooLarge(_) | Lost::LoginRefused(_)) => Outcome::Fatal,
             What::Lost(_) => Outcome::NonFatal,
         }
     }

@@ -338,7 +338,9 @@ async fn serve_any(host: &Rc<Host>, tcp: TcpStream, id: ConnectionId, room: &Not
     }
     host.faults.note_client(id, stream.tcp());
     if host.node.borrow().config.wants_to_know_clients() {
-        let opened = Event::ClientOpened(id, host.security.who(&stream), from);
+        let who = host.security.who(&stream);
+        let bound = host.security.bound(&stream, &who);
+        let opened = Event::ClientOpened(id, who, from, bound);
         host.node.borrow_mut().handle(opened, OsClock.read());
     }
     let now = OsClock.now();

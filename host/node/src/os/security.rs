@@ -3,9 +3,10 @@
 
 use super::OsClock;
 use super::address::connect;
+use crate::requests::login::Bound;
 use crate::requests::users::Who;
 use hedgerow_env::Clock;
-use hedgerow_env::os::spawn_thread;
+use hedgerow_env::os::{random_bytes, spawn_thread};
 use hedgerow_tls::{Handshake, Mode, NodeTls, Stream};
 use hedgerow_types::{Instant, NodeId};
 use std::cell::{Cell, RefCell};
@@ -178,6 +179,12 @@ impl Security {
             None if enabled.tls.is_any_node(stream) => Who::Node,
             None => Who::Anybody,
         }
+    }
+
+    /// What a login on this connection is bound by: on one with TLS whose client has shown no certificate.
+    pub(crate) fn bound(&self, stream: &Stream, who: &Who) -> Option<Bound> {
+        let binding = stream.binding().filter(|_| self.0.is_some() && *who == Who::Anybody)?;
+        Some(Bound { binding, nonce: random_bytes() })
     }
 
     /// Whether who is at the other end may speak as a client.

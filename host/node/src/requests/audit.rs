@@ -4,9 +4,12 @@
 //! Nobody can fill the log with one thing that they do again and again: the first record of a kind is told at once, those that
 //! repeat it within a minute are counted, and told once the minute is over. What finds no room is counted as well.
 
+use crate::admin::SET_PASSWORD;
 use crate::requests::users::Who;
 use hedgerow_types::{Instant, NodeId, Refusal};
 use serde::Serialize;
+use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -32,7 +35,7 @@ pub(crate) struct AuditRecord {
     /// What happened.
     #[serde(flatten)]
     pub(crate) event: AuditEvent,
-    /// Whose certificate was shown.
+    /// Whose certificate was shown, or password proven.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) user: Option<String>,
     /// A node's certificate was shown.
@@ -54,9 +57,9 @@ pub(crate) enum AuditEvent {
     Start,
     /// The node has been told to stop, and stops.
     Stop,
-    /// A connection was agreed on with the certificate of a user or a node.
+    /// A connection was agreed on with the certificate of a user or a node, or its user has logged in by a password.
     Login,
-    /// A connection was refused before anything was asked on it.
+    /// A connection was refused before anything was asked on it, or a login by password.
     LoginRefused {
         /// Why.
         reason: String,
@@ -202,6 +205,12 @@ impl Audit {
         );
     }
 
+    /// A login by password was refused. Of names that are made up, those beyond a bound are counted only.
+    pub(crate) fn note_login_failed(&mut self, from: IpAddr, reason: String, now: Instant) {
+        let (kind, whose) = (Kind::LoginRefused(network(from)), (&Who::Anybody, Some(from)));
+        self.note(kind, whose, AuditEvent::LoginRefused { reason }, now);
+    }
+
     /// A request was refused, or would be.
     pub(crate) fn note_refused(
         &mut self,
@@ -273,15 +282,19 @@ impl Audit {
         }
         self.last_number += 1;
         let number = self.last_number;
-        let (command, argument) = (shortened(command), shortened(argument));
+        let argument = told_of(command, argument);
+        let (command, argument) = (shortened(command), shortened(&argument));
         self.note_each(&who, from, AuditEvent::Command { number, command, argument });
         Ok(Some(Told { number, who, from }))
     }
 
     /// The same for another node, which tells of the command and of its outcome, and has seen to it that they are not too many.
     pub(crate) fn note_passed_on(&mut self, by_node: NodeId, who: &Who, (command, argument): (&str, &str)) {
-        let (command, argument) = (shortened(command), shortened(argument));
-        self.note_each(who, None, AuditEvent::PassedOn { by_node: by_node.0, command, argument });
+        if self.is_on {
+            let argument = told_of(command, argument);
+            let (command, argument) = (shortened(command), shortened(&argument));
+            self.note_each(who, None, AuditEvent::PassedOn { by_node: by_node.0, command, argument });
+        }
     }
 
     fn may_tell_command(&mut self, who: &Who, from: Option<IpAddr>) -> bool {
@@ -374,8 +387,17 @@ fn shortened(text: &str) -> String {
     [&text[..end], " ..."].concat()
 }
 
+/// What the log tells of a command's argument: all of it, but what a password is checked by.
+fn told_of<'a>(command: &str, argument: &'a str) -> Cow<'a, str> {
+    if command != SET_PASSWORD {
+        return Cow::Borrowed(argument);
+    }
+    let name = serde_json::from_str::<Value>(argument).ok().and_then(|it| it["name"].as_str().map(str::to_owned));
+    Cow::Owned(json!({ "name": name }).to_string())
+}
+
 /// Where an address is: for IPv6 the first 64 bits, since whoever has one of these has all.
-fn network(address: IpAddr) -> IpAddr {
+pub(super) fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),

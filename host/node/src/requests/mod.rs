@@ -9,6 +9,7 @@
 //! | `cancel.rs` | attempts that are taken back |
 //! | `tie.rs` | two attempts that know of each other: whoever begins tells the other |
 //! | `throttle.rs` | the table's limit on extra attempts |
+//! | `login.rs`, `attempts.rs` | logins by password, and those that fail again and again |
 //! | `limits.rs` | what one user may ask for |
 //! | `bucket.rs` | how fast something may come |
 //! | `forward.rs` | writes for a leader elsewhere, and several attempts of one write |
@@ -20,6 +21,7 @@
 //! | `audit.rs` | what the audit log is told of them |
 //! | `load.rs`, `read_counts.rs` | what replies and the operator are told of the node's work |
 
+pub(crate) mod attempts;
 pub(crate) mod audit;
 pub(crate) mod bucket;
 pub(crate) mod caller;
@@ -29,6 +31,7 @@ pub(crate) mod forward;
 pub(crate) mod held;
 pub(crate) mod limits;
 pub(crate) mod load;
+pub(crate) mod login;
 pub(crate) mod permission;
 pub(crate) mod queue;
 pub(crate) mod read_counts;
@@ -56,6 +59,7 @@ use hedgerow_types::random::Random;
 use hedgerow_types::{Instant, NodeId, Refusal};
 use limits::Limits;
 use load::NodeLoad;
+use login::{Bound, Logins};
 use queue::{Queue, QueueCounts};
 use read_counts::{Lines, ReadCounts};
 use read_jobs::{Line, ReadJobs};
@@ -90,6 +94,7 @@ pub(crate) struct Requests {
     throttles: Throttles,
     forwards: Forwards,
     users: Users,
+    logins: Logins,
     limits: Limits,
     /// Lines about slow requests.
     slow_lines: Lines,
@@ -130,6 +135,7 @@ impl Requests {
             throttles: Throttles::default(),
             forwards: Forwards::default(),
             users: Users::new(config),
+            logins: Logins::default(),
             limits: Limits::new(config),
             slow_lines: Lines::default(),
         }
@@ -190,7 +196,17 @@ impl Requests {
     }
 
     /// A client's connection begins.
-    pub(crate) fn note_opened(&mut self, connection: ConnectionId, who: Who, from: IpAddr, now: Instant) {
+    pub(crate) fn note_opened(
+        &mut self,
+        connection: ConnectionId,
+        who: Who,
+        from: IpAddr,
+        bound: Option<Bound>,
+        now: Instant,
+    ) {
+        if let Some(bound) = bound {
+            self.logins.note_opened(connection, bound);
+        }
         if !self.users.may_everything(&who) {
             self.limits.note_opened(connection, &who, from);
         }
@@ -231,6 +247,7 @@ impl Requests {
     pub(crate) fn forget_connection(&mut self, connection: ConnectionId) {
         self.scans.forget_connection(connection);
         self.users.forget(connection);
+        self.logins.close(connection);
         self.limits.forget(connection);
     }
 
@@ -240,6 +257,7 @@ impl Requests {
         told["queue"] = self.queue_told();
         told["waiting_bytes"] = json!({ "kept": self.room.size(), "refused": self.room.refused() });
         told["rights"] = self.users.told();
+        told["logins"] = self.logins.told();
         told["limits"] = self.limits.told();
         told["audit"] = json!({ "lost": self.users.audit.lost() });
         told["requests_waiting"] = json!(self.callers.count());

@@ -137,7 +137,7 @@ impl Serving<'_> {
         match command {
             // They are answered with what their user may know.
             "whoami" | "tables" => return None,
-            "grant" | "revoke" => return why_not(Need::Grants),
+            "grant" | "revoke" | "set_password" | "remove_password" | "users" => return why_not(Need::Grants),
             _ if self.config.rights == RightsMode::Off => return None,
             "rights" => return why_not(Need::Grants),
             "status" | "reads" | "slow" | "throttle" => return why_not(Need::Monitor),

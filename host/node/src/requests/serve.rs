@@ -15,7 +15,9 @@ use hedgerow_types::op::{Mutation, Read, ReadReply, Write, WriteReply};
 use hedgerow_types::{ClientId, GroupId, Index, Refusal, Sequence, TableId};
 use hedgerow_wire::reply::Failure;
 use hedgerow_wire::serve::{self, Denied, Ident, Operation};
-use hedgerow_wire::{Body, Class, ErrorName, Extension, Header, Rejected, Reply, ReplyExtension, Request, Text};
+use hedgerow_wire::{
+    Body, Class, ErrorName, Extension, Header, Method, Rejected, Reply, ReplyExtension, Request, Text,
+};
 use std::time::Duration;
 
 impl Serving<'_> {
@@ -50,6 +52,10 @@ impl Serving<'_> {
         let Request { header, sequence_id, body } = request;
         let caller = Caller { frame_bytes, ..Caller::of(connection, &header, sequence_id, body.method(), now) };
         self.requests.load.take(caller.is_data());
+        if caller.method != Method::Negotiation {
+            // Whose the connection is, is settled.
+            self.requests.logins.close(connection);
+        }
         if self.is_over_limit(&caller, now) {
             return None;
         }
@@ -147,10 +153,8 @@ impl Serving<'_> {
         if let Body::HedgerowCancel(cancel) = body {
             self.requests.load.forget();
             self.handle_cancel(caller.connection, &cancel, now);
-        } else if caller.method == hedgerow_wire::Method::Negotiation {
-            let status = hedgerow_wire::message::NEGOTIATION_AUTH_DISABLED;
-            let reply = hedgerow_wire::message::NegotiationReply { status, msg: Bytes::new() };
-            self.answer(caller, &Reply::Negotiation(reply), Reflected::default());
+        } else if let Body::Negotiation(asked) = body {
+            self.negotiate(caller, &asked, now);
         } else {
             self.requests.load.forget();
         }

@@ -1,6 +1,7 @@
 //! Who is at the other end of each client's connection, and what they may do.
 //!
-//! A connection is its user's from its first frame to its end, by the certificate that it was agreed on with. What the user may do is looked
+//! A connection is its user's from its first request to its end: by the certificate that it was agreed on with, or by the password that was proven
+//! on it before that request (`login.rs`). What the user may do is looked
 //! up in the catalogue that this node acts on: for each table once, and again when the catalogue changes, so that what was taken
 //! away is refused as soon as the node has heard of it. Writes that another node sends on have been looked at there.
 
@@ -11,6 +12,7 @@ use crate::requests::audit::Audit;
 use crate::requests::read_counts::Lines;
 use crate::view::View;
 use hedgerow_placement::{Catalogue, Grant, Rights, TableRights};
+use hedgerow_scram::Verifier;
 use hedgerow_types::limit::TABLE_NAME_SIZE_MAX;
 use hedgerow_types::{Instant, Refusal, TableId};
 use rustc_hash::FxHashMap;
@@ -28,7 +30,7 @@ const KEPT_MAX: usize = 64;
 /// Who is at the other end of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
-    /// Somebody who has shown no certificate of a client or of a node.
+    /// Somebody who has shown no certificate of a client or of a node, and proven no password.
     #[default]
     Anybody,
     /// The user of this name.
@@ -87,6 +89,8 @@ struct Session {
     version: u64,
     /// by table.
     tables: Vec<(TableId, TableRights)>,
+    /// What its user's password was checked by, where it was by one.
+    verifier: Option<Box<Verifier>>,
 }
 
 impl Session {
@@ -184,6 +188,37 @@ impl Users {
             self.audit.note_login(&who, from, now);
         }
         self.sessions.insert(connection, Session { who, from: Some(from), ..Session::default() });
+    }
+
+    /// Somebody has proven to be `who` on a connection that was nobody's. Says from where.
+    pub(super) fn note_logged_in(
+        &mut self,
+        connection: ConnectionId,
+        who: &Who,
+        verifier: Verifier,
+        now: Instant,
+    ) -> Option<IpAddr> {
+        let session = self.sessions.get_mut(&connection).filter(|session| session.who == Who::Anybody)?;
+        *session =
+            Session { who: who.clone(), from: session.from, verifier: Some(Box::new(verifier)), ..Session::default() };
+        let from = session.from?;
+        self.audit.note_login(who, from, now);
+        Some(from)
+    }
+
+    /// The connections whose user has logged in by a password that is not the user's any more. They are nobody's from now on.
+    pub(super) fn take_outdated(&mut self, catalogue: &Catalogue) -> Vec<ConnectionId> {
+        let is_outdated = |session: &Session| match (&session.verifier, session.who.name()) {
+            (Some(verifier), Some(user)) => catalogue.passwords.verifier(user) != Some(&**verifier),
+            (Some(_), None) | (None, _) => false,
+        };
+        let outdated = self.sessions.iter_mut().filter(|(_, session)| is_outdated(session));
+        outdated
+            .map(|(connection, session)| {
+                *session = Session { from: session.from, ..Session::default() };
+                *connection
+            })
+            .collect()
     }
 
     /// Whether somebody may do everything at this node, whatever they have been given.

@@ -49,16 +49,16 @@ fn n4r_a_catalogue_that_waits_for_its_disk_holds_up_no_request() {
     let leader = leader(&mut world);
     world.machines.get_mut(&leader).unwrap().holds = is_save;
     let first = world.send_admin(leader, "set_options", &noted("first"));
-    world.run(1_000 * MS);
+    world.run(100 * MS);
     let later: Vec<i32> = ["second", "third"].map(|it| world.send_admin(leader, "set_options", &noted(it))).into();
     for partition in 0..8 {
         let key = key_in(GroupId::new(table as u32, partition), 8);
         let to = world.replicas(key.partition).leader;
         world.write(&key, to, "value");
-        world.run(200 * MS);
+        world.run(100 * MS);
         assert_eq!(world.get(&key, leader, &Ask::anywhere(ReadLevel::Eventual)).unwrap().0, "value");
     }
-    world.run(3_000 * MS);
+    world.run(200 * MS);
     assert_eq!(held(&world, leader), 1, "one is written at a time");
     assert!(!world.has_answer(first) && later.iter().all(|it| !world.has_answer(*it)));
     run_held(&mut world, leader, is_save);

@@ -36,7 +36,7 @@ fn limited(limits: UserLimits) -> (World, Key, NodeId, NodeId) {
 
 fn open(world: &mut World, node: NodeId, connection: u64, user: &str) -> ConnectionId {
     let connection = ConnectionId(connection);
-    world.handle(node, Event::ClientOpened(connection, Who::User(user.into()), Ipv4Addr::LOCALHOST.into()));
+    world.handle(node, Event::ClientOpened(connection, Who::User(user.into()), Ipv4Addr::LOCALHOST.into(), None));
     connection
 }
 

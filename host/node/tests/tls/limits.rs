@@ -14,7 +14,7 @@ const MANY: usize = 300;
 
 impl Stage {
     /// A connection with node 1 of whoever has these files.
-    async fn connect(&self, name: &str) -> Stream {
+    pub(crate) async fn connect(&self, name: &str) -> Stream {
         let tcp = TcpStream::connect(&self.peers[&NodeId(1)]).await.unwrap();
         self.client_files(Some(name)).connect(tcp).await.unwrap()
     }
@@ -76,7 +76,7 @@ fn request(body: &Body) -> BytesMut {
     bytes
 }
 
-async fn ask(stream: &Stream, body: &Body) -> ReplyFrame {
+pub(crate) async fn ask(stream: &Stream, body: &Body) -> ReplyFrame {
     let bytes = request(body);
     assert_eq!(stream.try_write(&bytes).unwrap(), bytes.len());
     let mut said = BytesMut::new();

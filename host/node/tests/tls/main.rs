@@ -7,6 +7,7 @@ mod ports;
 
 mod audit;
 mod limits;
+mod passwords;
 mod rights;
 
 use bytes::BytesMut;
@@ -40,6 +41,7 @@ struct Stage {
     nodes: BTreeMap<NodeId, (Running, Option<Arc<NodeTls>>)>,
     rights: RightsMode,
     limits: UserLimits,
+    asks_certificates: bool,
 }
 
 impl Stage {
@@ -49,7 +51,7 @@ impl Stage {
         write(folder.path(), "ca", &issued);
         let peers = (1..=NODES).map(|node| (NodeId(node), reserved_address())).collect();
         let (nodes, rights, limits) = (BTreeMap::new(), RightsMode::Off, UserLimits::default());
-        let stage = Self { folder, authority, peers, nodes, rights, limits };
+        let stage = Self { folder, authority, peers, nodes, rights, limits, asks_certificates: true };
         stage.issue_all();
         stage
     }
@@ -73,7 +75,7 @@ impl Stage {
     }
 
     fn tls(&self, node: u16, mode: Mode) -> Arc<NodeTls> {
-        Arc::new(NodeTls::load(self.files(node, &format!("node-{node}")), mode, true).unwrap())
+        Arc::new(NodeTls::load(self.files(node, &format!("node-{node}")), mode, self.asks_certificates).unwrap())
     }
 
     fn start(&mut self, node: u16, mode: Option<Mode>) {

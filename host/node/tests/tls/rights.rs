@@ -6,7 +6,7 @@ use hedgerow_client::{Check, Error, ErrorKind, Expiry, Mutation, Reserve, Result
 const TABLE: &str = "orders";
 
 /// What everybody tries: operations on [`TABLE`], and which rights on it each needs, all of them.
-const ON_ROWS: [(&str, &[&str]); 14] = [
+pub(crate) const ON_ROWS: [(&str, &[&str]); 14] = [
     ("get", &["read"]),
     ("multi_get", &["read"]),
     ("batch_get", &["read"]),
@@ -23,7 +23,7 @@ const ON_ROWS: [(&str, &[&str]); 14] = [
     ("map", &[]),
 ];
 /// The same of administrative ones, and which right each needs.
-const ON_TABLES: [(&str, &str); 21] = [
+pub(crate) const ON_TABLES: [(&str, &str); 24] = [
     ("set_option", "admin"),
     ("transfer", "admin"),
     ("prefer_leader", "admin"),
@@ -39,6 +39,9 @@ const ON_TABLES: [(&str, &str); 21] = [
     ("throttle", "monitor"),
     ("rights", "cluster-admin"),
     ("grant", "cluster-admin"),
+    ("set_password", "cluster-admin"),
+    ("remove_password", "cluster-admin"),
+    ("users", "cluster-admin"),
     ("checksum_here", "admin"),
     ("throttle_here", "any"),
     ("clear_options", "admin"),
@@ -83,7 +86,7 @@ impl Stage {
     }
 }
 
-async fn on_rows(client: &Client, what: &str) -> Result<()> {
+pub(crate) async fn on_rows(client: &Client, what: &str) -> Result<()> {
     let table = client.open_table(TABLE).await?;
     let rows = [("s", "1")];
     match what {
@@ -108,7 +111,7 @@ async fn on_rows(client: &Client, what: &str) -> Result<()> {
     }
 }
 
-async fn on_tables(client: &Client, what: &str) -> Result<()> {
+pub(crate) async fn on_tables(client: &Client, what: &str) -> Result<()> {
     let by_command = async |command: &str, argument: &str| {
         client.admin_once(command, argument, Duration::from_secs(20)).await.map(drop)
     };
@@ -131,6 +134,10 @@ async fn on_tables(client: &Client, what: &str) -> Result<()> {
         "list_nodes" => client.list_nodes().await.map(drop),
         "rights" => client.rights().await.map(drop),
         "grant" => client.grant("chief", &["cluster-admin"]).await.map(drop),
+        // Whoever may is told whether there is one.
+        "set_password" => or_not_possible(client.set_password("somebody", "a long password", true).await),
+        "remove_password" => or_not_possible(client.remove_password("unknown").await),
+        "users" => client.users().await.map(drop),
         "checksum_here" | "throttle_here" => by_command(what, r#"{"table":"orders"}"#).await,
         "clear_options" => by_command(what, r#"{"name":"orders","prefix":"none"}"#).await,
         // The table is in use, so that those who may are told that it cannot come back.

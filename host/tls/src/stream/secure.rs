@@ -15,6 +15,9 @@ const HANDSHAKE_READ_SIZE: usize = 2 << 10;
 /// Bytes that are encrypted before the socket has taken those before: what a connection keeps whose other end does not read.
 const WRITE_SIZE: usize = 64 << 10;
 
+/// What RFC 9266 derives the binding with.
+const BINDING_LABEL: &[u8] = b"EXPORTER-Channel-Binding";
+
 /// One end of an encrypted connection, without its socket.
 #[derive(Debug)]
 pub(crate) struct Secure {
@@ -56,6 +59,10 @@ impl Secure {
 
     pub(crate) fn certificates(&self) -> Vec<CertificateDer<'static>> {
         self.connection.peer_certificates().unwrap_or_default().to_vec()
+    }
+
+    pub(crate) fn binding(&self) -> Option<[u8; 32]> {
+        self.connection.export_keying_material([0; 32], BINDING_LABEL, Some(b"")).ok()
     }
 
     /// Whether something is encrypted that the socket has not taken.

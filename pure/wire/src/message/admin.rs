@@ -57,8 +57,57 @@ pub mod env_operation {
     pub const CLEAR: i32 = 3;
 }
 
-/// `status` of [`NegotiationReply`] that says: no authentication here, go on.
-pub const NEGOTIATION_AUTH_DISABLED: i32 = 9;
+/// `status` of [`Negotiation`] and of [`NegotiationReply`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum NegotiationStatus {
+    /// Which mechanisms are there?
+    ListMechanisms = 1,
+    /// These.
+    Mechanisms = 2,
+    /// This one is to be used.
+    Select = 3,
+    /// It is.
+    Selected = 4,
+    /// The mechanism's first message.
+    Initiate = 5,
+    /// The server's answer to it, and to further ones.
+    Challenge = 6,
+    /// The client's answer to that.
+    ChallengeResponse = 7,
+    /// The client is who it says.
+    Success = 8,
+    /// Nobody is authenticated here: go on.
+    AuthDisabled = 9,
+    /// The client is not who it says, or does not say it as it should.
+    AuthFailed = 10,
+}
+
+impl NegotiationStatus {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::ListMechanisms,
+        Self::Mechanisms,
+        Self::Select,
+        Self::Selected,
+        Self::Initiate,
+        Self::Challenge,
+        Self::ChallengeResponse,
+        Self::Success,
+        Self::AuthDisabled,
+        Self::AuthFailed,
+    ];
+
+    /// As it is sent.
+    pub const fn code(self) -> i32 {
+        self as i32
+    }
+
+    /// The one that is sent so.
+    pub fn from_code(code: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.code() == code)
+    }
+}
 
 message! {
     /// Creates a table.
@@ -262,7 +311,7 @@ message! {
 
     /// One step of authentication.
     pub struct Negotiation {
-        /// Which step.
+        /// Which step: a [`NegotiationStatus`].
         1 => status: i32,
         /// Its data.
         2 => msg: Bytes,
@@ -270,7 +319,7 @@ message! {
 
     /// Reply to a step of authentication.
     pub struct NegotiationReply {
-        /// [`NEGOTIATION_AUTH_DISABLED`] as long as there is no authentication.
+        /// A [`NegotiationStatus`].
         1 => status: i32,
         /// Its data.
         2 => msg: Bytes,

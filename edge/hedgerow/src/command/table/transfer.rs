@@ -1,10 +1,11 @@
 //! `hedgerow table transfer`: has a node lead a partition. What counts is the word of that node itself: what others say of it may be
 //! some seconds old.
 
+use crate::access::Access;
 use crate::output::say;
 use crate::runtime;
 use anyhow::{Context as _, Result, anyhow};
-use hedgerow_client::{Client, ClientTls, ClusterStatus, Error, ErrorKind};
+use hedgerow_client::{Client, ClusterStatus, Error, ErrorKind};
 use serde_json::json;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ const LOOKED_EVERY: Duration = Duration::from_millis(200);
 /// Has a node lead a partition, and waits until it does.
 pub(super) async fn run(
     client: &Client,
-    tls: Option<&ClientTls>,
+    access: &Access,
     name: &str,
     (partition, node): (u32, u16),
     wait: Duration,
@@ -27,7 +28,7 @@ pub(super) async fn run(
     client.describe_table(name).await?;
     let address = address_of(&client.status().await?, node);
     if let Some(address) = &address {
-        let asked = ask(address, tls).await;
+        let asked = ask(address, access).await;
         let silent = asked.map_err(|error| Error::new(ErrorKind::Unreachable, format!("{error:#}")));
         silent.with_context(|| format!("node {node} is not up, and nothing was changed"))?;
     }
@@ -37,7 +38,7 @@ pub(super) async fn run(
     let address = address.ok_or_else(|| unavailable(format!("nobody knows where node {node} is")))?;
     let until = runtime::now() + wait;
     loop {
-        let asked = ask(&address, tls).await;
+        let asked = ask(&address, access).await;
         if asked.as_ref().is_ok_and(|status| leads(status, name, partition, node)) {
             say(&format!("node {node} leads it"));
             return Ok(());
@@ -59,8 +60,8 @@ fn unavailable(message: String) -> Error {
 }
 
 /// What the node at `address` says itself.
-async fn ask(address: &str, tls: Option<&ClientTls>) -> Result<ClusterStatus> {
-    let asked = tokio::time::timeout(ANSWER_TIMEOUT, hedgerow_faults::call(address, "status", "{}", tls)).await;
+async fn ask(address: &str, access: &Access) -> Result<ClusterStatus> {
+    let asked = tokio::time::timeout(ANSWER_TIMEOUT, access.call(address, "status", "{}")).await;
     let answer = asked.map_err(|_| anyhow!("{address} does not answer"))??;
     serde_json::from_str(&answer).with_context(|| format!("reading what {address} says"))
 }

@@ -91,6 +91,13 @@ impl Operation {
         }
     }
 
+    /// The same of the catalogue: what passwords are checked by is not shown.
+    fn without_secrets(mut self) -> Self {
+        let secret = self.rows.iter_mut().filter(|row| row.key.starts_with(b"password"));
+        secret.filter(|row| row.value.is_some()).for_each(|row| row.value = Some(Bytes::from_static(b"(secret)")));
+        self
+    }
+
     fn single(name: &'static str, key: &Bytes, change: impl FnOnce(&Bytes) -> Change) -> Self {
         match split_storage_key(key) {
             Some((hash_key, sort_key)) => {
@@ -117,7 +124,8 @@ impl Shown {
         let kind = head.entry_kind()?;
         let meaning = meaning(head.group, kind, Bytes::copy_from_slice(payload));
         let operation = match &meaning {
-            Meaning::Write(proposal) | Meaning::Catalogue(proposal) => Some(Operation::of(&proposal.write)),
+            Meaning::Write(proposal) => Some(Operation::of(&proposal.write)),
+            Meaning::Catalogue(proposal) => Some(Operation::of(&proposal.write).without_secrets()),
             Meaning::Empty | Meaning::Membership(_) | Meaning::Unknown(_) => None,
         };
         Some(Self { place, head, kind, meaning, operation })
@@ -309,6 +317,26 @@ mod tests {
         let mutations = vec![Mutation::Remove { suffix: city }];
         let checked = Write::CheckAndMutate { prefix, check, mutations, return_check_value: false };
         assert_eq!(texts(&checked, STYLE), "check-and-mutate|user-17|if city|remove city");
+    }
+
+    #[test]
+    fn what_passwords_are_checked_by_is_not_shown() {
+        let put = |key, value| Mutation::Put {
+            suffix: Bytes::from_static(key),
+            value: Bytes::from_static(value),
+            expire_at: 0,
+        };
+        let mutations = vec![
+            put(b"password/app", b"SCRAM-SHA-256$"),
+            put(b"passwords", b"mask"),
+            put(b"version", b"7"),
+            Mutation::Remove { suffix: Bytes::from_static(b"password/eve") },
+        ];
+        let check = Check { suffix: Bytes::from_static(b"version"), kind: 1, operand: Bytes::new() };
+        let write = Write::CheckAndMutate { prefix: Bytes::new(), check, mutations, return_check_value: false };
+        let shown = Operation::of(&write).without_secrets().texts(STYLE).join("|");
+        assert!(shown.contains("password/app") && shown.contains("password/eve") && shown.contains('7'), "{shown}");
+        assert!(!shown.contains("SCRAM") && !shown.contains("mask"), "{shown}");
     }
 
     #[test]

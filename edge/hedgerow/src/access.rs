@@ -1,0 +1,33 @@
+//! How a command gets at single nodes: by what its connections are encrypted with, and by its user's password if it has one.
+
+use anyhow::{Result, bail};
+use hedgerow_client::{Client, ClientOptions, ClientTls, Credentials, ErrorKind};
+use std::time::Duration;
+
+/// How long a node may take to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// What a node is asked with.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    pub(crate) tls: Option<ClientTls>,
+    pub(crate) credentials: Option<Credentials>,
+}
+
+impl Access {
+    /// Has the node at `address`, and no other one, run an administrative command.
+    pub(crate) async fn call(&self, address: &str, command: &str, argument: &str) -> Result<String> {
+        if self.credentials.is_none() {
+            return hedgerow_faults::call(address, command, argument, self.tls.as_ref()).await;
+        }
+        let Self { tls, credentials } = self.clone();
+        let options = ClientOptions { tls, credentials, ..ClientOptions::default() };
+        let client = Client::connect_with(&[address], options).await?;
+        match client.admin(command, argument, ANSWER_MAX).await {
+            Err(error) if matches!(error.kind(), ErrorKind::NotAllowed | ErrorKind::Invalid | ErrorKind::NoTable) => {
+                bail!("{address} refuses: {error}")
+            }
+            answer => Ok(answer?),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! `hedgerow user`: who proves by a password who they are.
+
+use crate::cluster::ClusterArguments;
+use crate::exit::Exit;
+use crate::output::{print_result, say};
+use crate::password::chosen;
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// The sub-commands of `user`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum UserCommand {
+    /// Give a user a password. What it may do, `hedgerow grant` says; it is the same as by a certificate of its name.
+    Add(Named),
+    /// Change a user's password, and close its connections.
+    Password(Named),
+    /// List the users that have a password.
+    List,
+    /// Take a user's password, and close its connections. It keeps its rights, and may show a certificate.
+    Remove {
+        /// The user.
+        name: String,
+    },
+}
+
+/// Who, and with which password.
+#[derive(Args, Debug)]
+pub(crate) struct Named {
+    /// The user: 1 to 56 of a-z, 0-9 and "-", which is neither first nor last.
+    name: String,
+    /// A file with the new password on its first line, of 12 characters or more; nobody but its owner may read it. Without it the password is asked
+    /// for, or read from standard input. It does not leave this process.
+    #[arg(long, value_name = "FILE")]
+    new_password_file: Option<PathBuf>,
+}
+
+pub(crate) async fn run(command: UserCommand, cluster: &ClusterArguments) -> Result<Exit> {
+    let client = cluster.connect().await?;
+    match command {
+        UserCommand::Add(Named { name, new_password_file }) => {
+            client.set_password(&name, &chosen(new_password_file.as_deref())?, true).await?;
+            print_result(cluster.output, || format!("user {name} has a password"), || json!({ "user": name }))?;
+            let rights = client.rights().await?;
+            if !rights.iter().any(|it| it.name == name) {
+                say(&format!("it may do nothing of its own yet: `hedgerow grant {name} RIGHT...`"));
+            }
+        }
+        UserCommand::Password(Named { name, new_password_file }) => {
+            client.set_password(&name, &chosen(new_password_file.as_deref())?, false).await?;
+            print_result(cluster.output, || format!("user {name} has another password"), || json!({ "user": name }))?;
+        }
+        UserCommand::List => {
+            let users = client.users().await?;
+            print_result(cluster.output, || users.join("\n"), || json!(users))?;
+            if users.is_empty() {
+                say("nobody has a password");
+            }
+        }
+        UserCommand::Remove { name } => {
+            client.remove_password(&name).await?;
+            let text = || format!("user {name} has no password; `hedgerow revoke {name} --all` takes its rights");
+            print_result(cluster.output, text, || json!({ "user": name }))?;
+        }
+    }
+    Ok(Exit::Done)
+}

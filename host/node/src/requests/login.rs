@@ -1,0 +1,271 @@
+//! Logins by password, over Pegasus' `RPC_NEGOTIATION`: who is at the other end of a connection that shows no certificate.
+//!
+//! A connection may begin with a login, if it is encrypted and shows no certificate. As soon as it asks for anything else, or has logged
+//! in, it has its user for good. So no request, no limit and nothing that is kept with the connection is ever of two users. A login that fails
+//! ends its connection.
+//!
+//! The node computes a handful of hashes for a login. The costly one is the client's (`hedgerow_scram`).
+
+use super::Serving;
+use super::attempts::Attempts;
+use super::audit::network;
+use super::caller::Caller;
+use super::read_counts::Lines;
+use super::reads::Reflected;
+use super::users::Who;
+use crate::outbox::ConnectionId;
+use bytes::Bytes;
+use hedgerow_env::Now;
+use hedgerow_placement::Catalogue;
+use hedgerow_placement::limit::HOLDER_NAME_SIZE_MAX;
+use hedgerow_scram::{Answer, Asked, BINDING_SIZE, Challenge, Failure, Mask, NONCE_SIZE, Nonce, Verifier};
+use hedgerow_types::Instant;
+use hedgerow_wire::Reply;
+use hedgerow_wire::message::{Negotiation, NegotiationReply, NegotiationStatus};
+use rustc_hash::FxHashMap;
+use serde_json::{Value, json};
+use std::fmt;
+use std::net::IpAddr;
+
+/// What a login is told that is refused unseen.
+const TOO_MANY: &str = "too-many-failures";
+
+/// What a host knows of an encrypted connection, for a login on it.
+#[derive(Clone)]
+pub struct Bound {
+    /// What both ends of the connection know, and nobody else (RFC 9266).
+    pub binding: [u8; BINDING_SIZE],
+    /// Randomness that nobody foresees and that never comes again.
+    pub nonce: [u8; NONCE_SIZE],
+}
+
+/// Nothing of it is for a log.
+impl fmt::Debug for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Bound")
+    }
+}
+
+/// The connections that may still log in, and who failed to.
+#[derive(Debug, Default)]
+pub(super) struct Logins {
+    open: FxHashMap<ConnectionId, Box<Login>>,
+    attempts: Attempts,
+    counts: Counts,
+    lines: Lines,
+}
+
+/// Since the node started.
+#[derive(Debug, Default)]
+struct Counts {
+    succeeded: u64,
+    failed: u64,
+    /// Refused unseen.
+    refused: u64,
+    /// Connections that were closed since their user's password was changed or removed.
+    ended: u64,
+}
+
+#[derive(Debug)]
+struct Login {
+    bound: Bound,
+    negotiation: hedgerow_scram::Negotiation,
+}
+
+/// Why a login comes to nothing.
+enum Refused {
+    Failed(Failure),
+    /// Too many have failed before it.
+    Unseen,
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// What comes of a step.
+enum Step {
+    Said(NegotiationStatus, String),
+    LoggedIn { user: String, verifier: Verifier, message: String },
+}
+
+impl Logins {
+    /// A connection begins that may log in.
+    pub(super) fn note_opened(&mut self, connection: ConnectionId, bound: Bound) {
+        let negotiation = hedgerow_scram::Negotiation::default();
+        self.open.insert(connection, Box::new(Login { bound, negotiation }));
+    }
+
+    /// A connection asks for something else, or has ended: nobody logs in on it any more.
+    pub(super) fn close(&mut self, connection: ConnectionId) {
+        if !self.open.is_empty() {
+            self.open.remove(&connection);
+        }
+    }
+
+    /// What the operator is told.
+    pub(super) fn told(&self) -> Value {
+        let Counts { succeeded, failed, refused, ended } = self.counts;
+        json!({ "succeeded": succeeded, "failed": failed, "refused": refused, "ended": ended })
+    }
+
+    /// Takes a step of a login from an address.
+    fn step(
+        &mut self,
+        login: &mut Login,
+        asked: &Negotiation,
+        catalogue: &Catalogue,
+        (from, now): (IpAddr, Instant),
+    ) -> Result<Step, Refused> {
+        let Login { bound, negotiation } = login;
+        let named = negotiation.user().map(str::to_owned);
+        // Several may have been challenged before the first of them failed.
+        if named.is_some_and(|user| self.attempts.is_refused(from, &user, now)) {
+            return Err(Refused::Unseen);
+        }
+        let verifier = negotiation.verifier().cloned();
+        let asked = match NegotiationStatus::from_code(asked.status) {
+            Some(NegotiationStatus::ListMechanisms) => Asked::Mechanisms,
+            Some(NegotiationStatus::Select) => Asked::Select(&asked.msg),
+            Some(NegotiationStatus::Initiate) => Asked::Initiate(&asked.msg),
+            Some(NegotiationStatus::ChallengeResponse) => Asked::Response(&asked.msg),
+            Some(_) | None => return Err(Failure::OutOfTurn.into()),
+        };
+        match negotiation.handle(asked, |user| challenge(catalogue, bound, user))? {
+            Answer::Mechanisms(names) => Ok(Step::Said(NegotiationStatus::Mechanisms, names.to_owned())),
+            Answer::Selected => Ok(Step::Said(NegotiationStatus::Selected, String::new())),
+            Answer::Challenge(_) if negotiation.user().is_some_and(|it| self.attempts.is_refused(from, it, now)) => {
+                Err(Refused::Unseen)
+            }
+            Answer::Challenge(text) => Ok(Step::Said(NegotiationStatus::Challenge, text)),
+            Answer::Accepted { user, message } => {
+                // The password may have been changed since the challenge.
+                let verifier = verifier.filter(|it| catalogue.passwords.verifier(&user) == Some(it));
+                let verifier = verifier.ok_or(Failure::Proof)?;
+                Ok(Step::LoggedIn { user, verifier, message })
+            }
+        }
+    }
+}
+
+/// What is shown of `user`: where there is none, of somebody who could be there.
+fn challenge(catalogue: &Catalogue, bound: &Bound, user: &str) -> Challenge {
+    let passwords = &catalogue.passwords;
+    let masked = match passwords.mask() {
+        Some(mask) => mask.verifier(user),
+        // Nobody has a password.
+        None => {
+            let mut cluster = [0; 32];
+            cluster[..8].copy_from_slice(&catalogue.cluster.to_be_bytes());
+            Mask::new(cluster).verifier(user)
+        }
+    };
+    let known = passwords.verifier(user);
+    Challenge {
+        verifier: known.cloned().unwrap_or(masked),
+        is_known: known.is_some(),
+        nonce: Nonce::new(bound.nonce),
+        binding: Some(bound.binding),
+    }
+}
+
+impl Serving<'_> {
+    /// Takes a step of a login, if the connection may log in.
+    pub(super) fn negotiate(&mut self, caller: &Caller, asked: &Negotiation, now: Now) {
+        let connection = caller.connection;
+        let (_, from) = self.requests.users.at(connection);
+        let logins = &mut self.requests.logins;
+        let (Some(mut login), Some(from)) = (logins.open.remove(&connection), from.map(network)) else {
+            return self.answer_negotiation(caller, NegotiationStatus::AuthDisabled, "");
+        };
+        let Some(catalogue) = &self.view.catalogue else {
+            logins.open.insert(connection, login);
+            return self.answer_failed(caller, &self.view.no_catalogue());
+        };
+        let named = login.negotiation.user().map(str::to_owned);
+        match logins.step(&mut login, asked, catalogue, (from, now.instant)) {
+            Ok(Step::Said(status, text)) => {
+                logins.open.insert(connection, login);
+                self.answer_negotiation(caller, status, &text);
+            }
+            Ok(Step::LoggedIn { user, verifier, message }) => {
+                logins.counts.succeeded += 1;
+                logins.attempts.note_succeeded(from, &user);
+                self.requests.note_logged_in(connection, &user, verifier, now.instant);
+                self.answer_negotiation(caller, NegotiationStatus::Success, &message);
+            }
+            Err(refused) => {
+                let named = login.negotiation.user().map(str::to_owned).or(named);
+                self.note_login_refused(connection, named.as_deref(), &refused, now.instant);
+                let word = match refused {
+                    Refused::Failed(failure) => failure.word(),
+                    Refused::Unseen => TOO_MANY,
+                };
+                self.answer_negotiation(caller, NegotiationStatus::AuthFailed, &format!("e={word}"));
+                self.outbox.closed.push(connection);
+            }
+        }
+    }
+
+    fn answer_negotiation(&mut self, caller: &Caller, status: NegotiationStatus, text: &str) {
+        let reply = NegotiationReply { status: status.code(), msg: Bytes::copy_from_slice(text.as_bytes()) };
+        self.answer(caller, &Reply::Negotiation(reply), Reflected::default());
+    }
+
+    fn note_login_refused(&mut self, connection: ConnectionId, named: Option<&str>, refused: &Refused, now: Instant) {
+        let (_, address) = self.requests.users.at(connection);
+        let Some(address) = address else { return };
+        let logins = &mut self.requests.logins;
+        // No user has a longer name, nor one with other characters.
+        let is_name = |name: &&str| {
+            name.len() <= HOLDER_NAME_SIZE_MAX && name.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-')
+        };
+        let who = named.map(|name| if is_name(&name) { name } else { "(no name of a user)" });
+        let reason = match refused {
+            Refused::Failed(failure) => {
+                logins.counts.failed += 1;
+                logins.attempts.note_failed(network(address), who, now);
+                failure.to_string()
+            }
+            Refused::Unseen => {
+                logins.counts.refused += 1;
+                "too many logins have failed lately".to_owned()
+            }
+        };
+        let text = match who {
+            Some(who) => format!("a login as user {who:?} is refused: {reason}"),
+            None => format!("a login is refused: {reason}"),
+        };
+        if let Some(left_out) = logins.lines.poll(now) {
+            tracing::warn!(from = %address, left_out, "{text}");
+        }
+        self.requests.audit().note_login_failed(address, text, now);
+    }
+
+    /// Another catalogue is acted on: connections end whose user has another password now, or none.
+    pub(crate) fn end_outdated_logins(&mut self) {
+        let Some(catalogue) = &self.view.catalogue else { return };
+        let ended = self.requests.users.take_outdated(catalogue);
+        for connection in ended {
+            self.requests.logins.counts.ended += 1;
+            let (from, id) = (self.requests.users.at(connection).1.map(tracing::field::display), connection.0);
+            tracing::info!(connection = id, from, "a connection is closed: its user's password was changed or removed");
+            self.outbox.closed.push(connection);
+        }
+    }
+}
+
+impl super::Requests {
+    /// Somebody has proven on a connection to be `user`.
+    fn note_logged_in(&mut self, connection: ConnectionId, user: &str, verifier: Verifier, now: Instant) {
+        let who = Who::User(user.into());
+        let Some(from) = self.users.note_logged_in(connection, &who, verifier, now) else { return };
+        // Its requests count as those of any connection of that user.
+        self.limits.forget(connection);
+        if !self.users.may_everything(&who) {
+            self.limits.note_opened(connection, &who, from);
+        }
+    }
+}
