@@ -103,7 +103,7 @@ mod tests {
         let path = folder.path().join("password");
         let of = |text: &str, mode| {
             std::fs::write(&path, text).unwrap();
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             from_file(&path).map(|it| it.to_string()).map_err(|error| format!("{error:#}"))
         };
         assert_eq!(of("with a space \r\nand more\n", 0o600), Ok("with a space ".to_owned()));

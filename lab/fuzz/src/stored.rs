@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hedgerow_env::sim::SimDisk;
 use hedgerow_env::{Disk, Now, read_file, write_file_durably};
 use hedgerow_node::peer::{CataloguePush, CatalogueRow, Founder, Frame, Probe};
-use hedgerow_node::{Config, Event, Node, OpenError, Opened};
+use hedgerow_node::{Config, Event, Job, JobContext, Node, OpenError, Opened};
 use hedgerow_placement::{Catalogue, Dropped, Node as NodeRow, Replica, ReplicaRole, Settings, TableSpec};
 use hedgerow_scram::Mask;
 use hedgerow_storage::MemoryEngines;
@@ -140,6 +140,14 @@ fn files() -> [Vec<u8>; 2] {
     let rows = catalogue.rows().into_iter().map(|(key, value)| CatalogueRow { key, value }).collect();
     let push = CataloguePush { cluster: CLUSTER, version: catalogue.version, rows };
     node.handle(Event::Peer(NodeId(2), Frame::Catalogue(push)), now());
+    let disk_of_jobs: Arc<dyn Disk> = Arc::new(disk.clone());
+    let engines = Arc::new(MemoryEngines::new(Arc::clone(&disk_of_jobs)));
+    let context = JobContext { disk: disk_of_jobs, engines, readers: Vec::new() };
+    for job in std::mem::take(&mut node.outbox().jobs) {
+        if matches!(job, Job::SaveCatalogue { .. }) {
+            node.handle(Event::Job(job.run(&context)), now());
+        }
+    }
     File::ALL.map(|file| read_file(&disk, &file.path()).expect("the node has written it"))
 }
 

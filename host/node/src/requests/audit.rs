@@ -471,11 +471,11 @@ mod tests {
         let long = "x".repeat(1 << 20);
         assert!(audit.note_command((Who::Node, None), ("drop_table", &long), at(0)).unwrap().is_some());
         // What would not be told of is not done, and counts for none but its user.
+        let lost = audit.lost();
         let mut told_of = |who: &Who| audit.note_command((who.clone(), None), ("x", ""), at(0)).is_ok();
         assert_eq!((0..2_000).filter(|_| told_of(&eve)).count(), 1_024);
         assert!(told_of(&app));
-        let is_limited = |record: &&AuditRecord| matches!(record.event, AuditEvent::Limited { .. });
-        assert_eq!(audit.gathered.iter().filter(is_limited).count(), 1, "and that is told");
+        assert_eq!(audit.lost() - lost, 976, "that it was tried is counted");
         audit.tick(at(60));
         assert!(audit.note_command((eve, None), ("x", ""), at(60)).is_ok(), "a minute later");
         let is_command =
@@ -490,6 +490,15 @@ mod tests {
             .unwrap();
         assert_eq!((&last["event"], &last["is_node"]), (&json!("command"), &json!(true)));
         assert_eq!(last["argument"].as_str().unwrap().len(), TEXT_MAX + " ...".len());
+    }
+
+    #[test]
+    fn n4d_commands_that_are_not_done_for_being_too_many_are_told_of() {
+        let (mut audit, eve) = (Audit::new(true), Who::User("eve".into()));
+        let done =
+            (0..2_000).filter(|_| audit.note_command((eve.clone(), Some(HERE)), ("x", ""), at(0)).is_ok()).count();
+        let limited = lines(&mut audit).into_iter().filter(|line| line["event"] == "limited").count();
+        assert_eq!((done, limited, audit.lost()), (1_024, 1, 0));
     }
 
     #[test]
