@@ -363,8 +363,8 @@ impl Cluster {
         };
         match reply {
             Ok(frame) => judge(frame.reply),
-            Err(lost @ Lost::Foreign(_)) => Step::Foreign(lost_error(&lost)),
-            Err(lost @ Lost::LoginRefused(_)) => Step::Fail(lost_error(&lost)),
+            // A node may not have heard of a new password yet; where all say so, it is wrong.
+            Err(lost @ (Lost::Foreign(_) | Lost::LoginRefused(_))) => Step::Foreign(lost_error(&lost)),
             Err(lost) => Step::Next { error: lost_error(&lost), pause: None, may_have_run: lost.may_have_run() },
         }
     }

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::lock::lock;
 use crate::lost::Lost;
-use crate::runtime::{Reader, Writer, compute, random_bytes};
+use crate::runtime::{Reader, Writer, compute, now, random_bytes};
 use bytes::BytesMut;
 use hedgerow_scram::{Login, MECHANISM, Nonce, Password, Salted};
 use hedgerow_wire::call;
@@ -13,6 +13,8 @@ use std::fmt;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Room for an answer.
 const READ_SIZE: usize = 1 << 10;
@@ -27,7 +29,20 @@ pub struct Credentials {
     password: Arc<Password>,
     /// What was hashed last, and with what: once for all connections.
     hashed: Arc<Mutex<Option<Hashed>>>,
+    /// The password was refused.
+    refused: Arc<Mutex<Option<Refusal>>>,
 }
+
+/// A password that was refused is not tried again for a while, unless there is another one by then, which has another salt: nodes count failures by
+/// address, and others may be there with the right one.
+struct Refusal {
+    salt: Vec<u8>,
+    until: Instant,
+    pause: Duration,
+}
+
+/// How long a refused password rests at first, and at most.
+const REFUSED_PAUSE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 
 struct Hashed {
     salt: Vec<u8>,
@@ -46,7 +61,7 @@ impl Credentials {
     /// RFC 4013 does not allow.
     pub fn new(user: impl Into<String>, password: &str) -> Result<Self> {
         let password = Password::new(password).map_err(|error| Error::invalid(error.to_string()))?;
-        Ok(Self { user: user.into(), password: Arc::new(password), hashed: Arc::default() })
+        Ok(Self { user: user.into(), password: Arc::new(password), hashed: Arc::default(), refused: Arc::default() })
     }
 
     /// The user.
@@ -85,12 +100,34 @@ impl Credentials {
             talk.step(NegotiationStatus::Initiate, message.as_bytes(), NegotiationStatus::Challenge).await?;
         let hashing = login.handle_challenge(&challenge).map_err(|error| refused(error.to_string()))?;
         let (salt, iterations) = hashing.with();
+        let rests = lock(&self.refused).as_ref().is_some_and(|it| it.salt == salt && now() < it.until);
+        if rests {
+            return Err(refused("the password was refused a moment ago, and is not tried again at once".to_owned()));
+        }
+        let tried = salt.clone();
         let ended = || Lost::NotConnected(format!("logging in at {address}: the thread for it has ended"));
         let salted = self.salted(salt, iterations).await.ok_or_else(ended)?;
         let (proven, message) = hashing.prove(&salted);
         let response = NegotiationStatus::ChallengeResponse;
-        let accepted = talk.step(response, message.as_bytes(), NegotiationStatus::Success).await?;
+        let accepted = talk.step(response, message.as_bytes(), NegotiationStatus::Success).await;
+        self.note_outcome(tried, &accepted);
+        let accepted = accepted?;
         proven.handle_accepted(&accepted).map_err(|error| refused(error.to_string()))
+    }
+}
+
+impl Credentials {
+    fn note_outcome(&self, salt: Vec<u8>, outcome: &Result<Vec<u8>, Lost>) {
+        let mut refused = lock(&self.refused);
+        match outcome {
+            Ok(_) => *refused = None,
+            Err(Lost::LoginRefused(_)) => {
+                let before = refused.as_ref().filter(|it| it.salt == salt);
+                let pause = before.map_or(REFUSED_PAUSE.0, |it| (it.pause * 2).min(REFUSED_PAUSE.1));
+                *refused = Some(Refusal { salt, until: now() + pause, pause });
+            }
+            Err(_) => {}
+        }
     }
 }
 
@@ -130,8 +167,9 @@ impl Talk<'_> {
             b"e=channel-bindings-dont-match" => {
                 self.refused("the node is at the end of another encrypted connection: something between decrypts it")
             }
-            // Another time it may be right.
-            b"e=too-many-failures" => Lost::NotConnected(self.text("too many logins from here have failed lately")),
+            b"e=too-many-failures" => {
+                self.refused("too many logins from here have failed lately; one more may be tried in 10 seconds")
+            }
             _ => self.refused(&format!(
                 "the node refuses it: {:?}",
                 String::from_utf8_lossy(&message[..message.len().min(64)])

@@ -364,7 +364,12 @@ impl Node {
             }),
             "grant" => parse::<Granted>(argument).and_then(Granted::grant),
             "revoke" => parse::<Granted>(argument).and_then(Granted::revoke),
-            SET_PASSWORD => parse::<SetPassword>(argument).and_then(SetPassword::change),
+            // What is malformed is not said again: it may be in another's place.
+            SET_PASSWORD => parse::<SetPassword>(argument)
+                .map_err(|_| {
+                    Refusal::Invalid("the argument is not allowed: `name`, `verifier`, `mask` and `is_new` are".into())
+                })
+                .and_then(SetPassword::change),
             "remove_password" => parse::<RemovePassword>(argument)
                 .and_then(|it| Ok(Change::RemovePassword { user: it.name.parse().map_err(Refusal::from)? })),
             "transfer" => return self.transfer(argument, asker, now),

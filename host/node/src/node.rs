@@ -110,6 +110,7 @@ impl Node {
         self.tick_admin(now);
         self.note_leaderless();
         self.shard.requests.tick(now.instant);
+        self.shard.serving().end_late_logins(now.instant);
     }
 
     /// A whole frame came from a client. `now` must have been read after it came.

@@ -488,6 +488,9 @@ pub struct Principal {
     /// The sender's configuration says that they may do everything.
     #[prost(bool, tag = "2")]
     pub is_administrator: bool,
+    /// What the sender knows the password by that they have proven; empty: none, or the sender is of an earlier version.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub password: Bytes,
 }
 
 /// See [`Frame::AdminReply`].

@@ -111,7 +111,7 @@ one_of_each! {
             argument: "{}".into(),
             sender: 2,
             repeated_to: 3,
-            principal: Some(Principal { user: "app".into(), is_administrator: true }),
+            principal: Some(Principal { user: "app".into(), is_administrator: true, password: b"0123456789abcdef"[..].into() }),
         }),
         AdminReply => Frame::AdminReply(AdminReply { id: 1, refusal_kind: 2, answer: "{\"a\":1}".into() }),
         SnapshotBegin => Frame::SnapshotBegin(SnapshotBegin {

@@ -41,6 +41,11 @@ impl Verifier {
         Self { salt: salt.to_vec(), iterations, stored_key: keys::hash(&client_key), server_key }
     }
 
+    /// By which another server tells whether it has the same one. Passwords can be tried by it as by the verifier, so that it is for servers only.
+    pub fn fingerprint(&self) -> [u8; SIZE] {
+        keys::hmac(&self.stored_key.0, &[&self.server_key.0, &self.salt, &self.iterations.to_le_bytes()]).0
+    }
+
     /// As it is stored.
     pub fn to_text(&self) -> Zeroizing<String> {
         let [salt, stored, server] = [&self.salt[..], &self.stored_key.0, &self.server_key.0].map(encoded);

@@ -60,25 +60,27 @@ impl<K: Ord> Recent<K> {
         self.young.insert(key, full_at);
     }
 
-    fn charge(&mut self, key: K, interval: Duration, now: Instant) {
-        let full_at = self.full_at(&key).max(now) + interval;
+    /// A failure more. Nobody waits longer for many than for all that there are.
+    fn charge(&mut self, key: K, of: Allowance, now: Instant) {
+        let full_at = (self.full_at(&key).max(now) + of.interval).min(now + of.interval * of.count);
         self.set(key, full_at);
     }
 }
 
 impl Attempts {
-    /// Whether a login of `user` from there is refused unseen.
-    pub(super) fn is_refused(&self, from: IpAddr, user: &str, now: Instant) -> bool {
-        let by_user = self.users.full_at(&(from, user.to_owned()));
-        BY_USER.is_spent(by_user, now) || BY_ADDRESS.is_spent(self.addresses.full_at(&from), now)
+    /// Whether a login of `user` from there, or of whoever is not named yet, is refused unseen.
+    pub(super) fn is_refused(&self, from: IpAddr, user: Option<&str>, now: Instant) -> bool {
+        let by_user = user.map(|user| self.users.full_at(&(from, user.to_owned())));
+        by_user.is_some_and(|full_at| BY_USER.is_spent(full_at, now))
+            || BY_ADDRESS.is_spent(self.addresses.full_at(&from), now)
     }
 
     /// A login failed, of a user that was named or before one was.
     pub(super) fn note_failed(&mut self, from: IpAddr, user: Option<&str>, now: Instant) {
         if let Some(user) = user {
-            self.users.charge((from, user.to_owned()), BY_USER.interval, now);
+            self.users.charge((from, user.to_owned()), BY_USER, now);
         }
-        self.addresses.charge(from, BY_ADDRESS.interval, now);
+        self.addresses.charge(from, BY_ADDRESS, now);
     }
 
     /// A login succeeded: somebody there knows the password.
@@ -108,31 +110,31 @@ mod tests {
         let mut attempts = Attempts::default();
         let now = at(1_000);
         for _ in 0..BY_USER.count {
-            assert!(!attempts.is_refused(HERE, "app", now));
+            assert!(!attempts.is_refused(HERE, Some("app"), now));
             attempts.note_failed(HERE, Some("app"), now);
         }
-        assert!(attempts.is_refused(HERE, "app", now));
-        assert!(!attempts.is_refused(HERE, "other", now) && !attempts.is_refused(address(1), "app", now));
+        assert!(attempts.is_refused(HERE, Some("app"), now));
+        assert!(!attempts.is_refused(HERE, Some("other"), now) && !attempts.is_refused(address(1), Some("app"), now));
         // One comes back.
         let later = now + BY_USER.interval;
-        assert!(!attempts.is_refused(HERE, "app", later));
+        assert!(!attempts.is_refused(HERE, Some("app"), later));
         attempts.note_failed(HERE, Some("app"), later);
-        assert!(attempts.is_refused(HERE, "app", later));
+        assert!(attempts.is_refused(HERE, Some("app"), later));
         attempts.note_succeeded(HERE, "app");
-        assert!(!attempts.is_refused(HERE, "app", later));
+        assert!(!attempts.is_refused(HERE, Some("app"), later));
     }
 
     #[test]
     fn an_address_that_tries_many_names_waits() {
         let mut attempts = Attempts::default();
         for number in 0..BY_ADDRESS.count {
-            assert!(!attempts.is_refused(HERE, "app", at(1)));
+            assert!(!attempts.is_refused(HERE, Some("app"), at(1)));
             attempts.note_failed(HERE, Some(&format!("user-{number}")), at(1));
         }
-        assert!(attempts.is_refused(HERE, "app", at(1)) && !attempts.is_refused(address(1), "app", at(1)));
-        assert!(!attempts.is_refused(HERE, "app", at(2)));
+        assert!(attempts.is_refused(HERE, Some("app"), at(1)) && !attempts.is_refused(address(1), Some("app"), at(1)));
+        assert!(!attempts.is_refused(HERE, Some("app"), at(2)));
         attempts.note_failed(HERE, None, at(2));
-        assert!(attempts.is_refused(HERE, "app", at(2)));
+        assert!(attempts.is_refused(HERE, Some("app"), at(2)));
     }
 
     #[test]
@@ -140,10 +142,19 @@ mod tests {
         let mut attempts = Attempts::default();
         for number in 0..5 * KEPT_MAX as u32 {
             (0..BY_USER.count).for_each(|_| attempts.note_failed(address(number), Some("app"), at(1)));
-            assert!(attempts.is_refused(address(number), "app", at(1)));
+            assert!(attempts.is_refused(address(number), Some("app"), at(1)));
         }
         let size = |recent: &BTreeMap<_, _>| recent.len();
         assert!(size(&attempts.addresses.young) + size(&attempts.addresses.old) <= 2 * KEPT_MAX);
         assert!(attempts.users.young.len() + attempts.users.old.len() <= 2 * KEPT_MAX);
+    }
+
+    #[test]
+    fn nobody_waits_longer_for_many_failures_than_for_all() {
+        let mut attempts = Attempts::default();
+        (0..10_000).for_each(|_| attempts.note_failed(HERE, Some("app"), at(1)));
+        assert!(attempts.is_refused(HERE, None, at(1)));
+        assert!(!attempts.is_refused(HERE, None, at(3)), "one in a second");
+        assert!(attempts.is_refused(HERE, Some("app"), at(3)) && !attempts.is_refused(HERE, Some("app"), at(12)));
     }
 }

@@ -396,10 +396,10 @@ fn told_of<'a>(command: &str, argument: &'a str) -> Cow<'a, str> {
     Cow::Owned(json!({ "name": name }).to_string())
 }
 
-/// Where an address is: for IPv6 the first 64 bits, since whoever has one of these has all.
+/// Where an address is: for IPv6 the first 64 bits, since whoever has one of these has all. IPv4 is that also where a socket of IPv6 takes it.
 pub(super) fn network(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
     }
 }
@@ -516,6 +516,14 @@ mod tests {
         audit.note_refused((&eve, Some(HERE)), "read:t", false, at(1));
         assert!(audit.note_command((eve, Some(HERE)), ("drop_table", ""), at(1)).is_ok());
         assert_eq!(audit.take().len(), 3);
+    }
+
+    #[test]
+    fn addresses_of_ipv4_are_themselves_however_they_come() {
+        let of = |text: &str| network(text.parse().unwrap());
+        assert_ne!(of("::ffff:10.0.0.4"), of("::ffff:10.0.0.5"));
+        assert_eq!(of("::ffff:10.0.0.4"), of("10.0.0.4"));
+        assert_eq!(of("2001:db8::4"), of("2001:db8::5"));
     }
 
     #[test]

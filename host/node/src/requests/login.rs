@@ -22,11 +22,16 @@ use hedgerow_scram::{Answer, Asked, BINDING_SIZE, Challenge, Failure, Mask, NONC
 use hedgerow_types::Instant;
 use hedgerow_wire::Reply;
 use hedgerow_wire::message::{Negotiation, NegotiationReply, NegotiationStatus};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::{Value, json};
 use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
+/// Time from the first step of a login to its end.
+const LOGIN_MAX: Duration = Duration::from_secs(10);
+/// How often it is looked for those that take longer.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// What a login is told that is refused unseen.
 const TOO_MANY: &str = "too-many-failures";
 
@@ -50,6 +55,9 @@ impl fmt::Debug for Bound {
 #[derive(Debug, Default)]
 pub(super) struct Logins {
     open: FxHashMap<ConnectionId, Box<Login>>,
+    /// Those on which a login has failed, until they are closed.
+    failed: FxHashSet<ConnectionId>,
+    looked_at: Instant,
     attempts: Attempts,
     counts: Counts,
     lines: Lines,
@@ -70,6 +78,8 @@ struct Counts {
 struct Login {
     bound: Bound,
     negotiation: hedgerow_scram::Negotiation,
+    /// When it began.
+    begun: Option<Instant>,
 }
 
 /// Why a login comes to nothing.
@@ -95,14 +105,40 @@ impl Logins {
     /// A connection begins that may log in.
     pub(super) fn note_opened(&mut self, connection: ConnectionId, bound: Bound) {
         let negotiation = hedgerow_scram::Negotiation::default();
-        self.open.insert(connection, Box::new(Login { bound, negotiation }));
+        self.open.insert(connection, Box::new(Login { bound, negotiation, begun: None }));
     }
 
-    /// A connection asks for something else, or has ended: nobody logs in on it any more.
+    /// A connection asks for something else: nobody logs in on it any more.
     pub(super) fn close(&mut self, connection: ConnectionId) {
         if !self.open.is_empty() {
             self.open.remove(&connection);
         }
+    }
+
+    /// A connection has ended.
+    pub(super) fn forget(&mut self, connection: ConnectionId) {
+        self.close(connection);
+        self.failed.remove(&connection);
+    }
+
+    /// Whether a login on a connection has failed: it ends, and nothing more that came on it counts.
+    pub(super) fn has_failed(&self, connection: ConnectionId) -> bool {
+        !self.failed.is_empty() && self.failed.contains(&connection)
+    }
+
+    /// Gives up logins that have begun long ago, which take the place of others. Those whose connections are to be closed.
+    pub(super) fn take_late(&mut self, now: Instant) -> Vec<ConnectionId> {
+        if self.open.is_empty() || now.since(self.looked_at) < LOOK_INTERVAL {
+            return Vec::new();
+        }
+        self.looked_at = now;
+        let is_late = |login: &Login| login.begun.is_some_and(|begun| now.since(begun) >= LOGIN_MAX);
+        let late: Vec<ConnectionId> = self.open.iter().filter(|(_, it)| is_late(it)).map(|(id, _)| *id).collect();
+        for connection in &late {
+            self.open.remove(connection);
+            self.failed.insert(*connection);
+        }
+        late
     }
 
     /// What the operator is told.
@@ -119,10 +155,11 @@ impl Logins {
         catalogue: &Catalogue,
         (from, now): (IpAddr, Instant),
     ) -> Result<Step, Refused> {
-        let Login { bound, negotiation } = login;
+        let Login { bound, negotiation, begun } = login;
+        begun.get_or_insert(now);
         let named = negotiation.user().map(str::to_owned);
         // Several may have been challenged before the first of them failed.
-        if named.is_some_and(|user| self.attempts.is_refused(from, &user, now)) {
+        if self.attempts.is_refused(from, named.as_deref(), now) {
             return Err(Refused::Unseen);
         }
         let verifier = negotiation.verifier().cloned();
@@ -136,9 +173,7 @@ impl Logins {
         match negotiation.handle(asked, |user| challenge(catalogue, bound, user))? {
             Answer::Mechanisms(names) => Ok(Step::Said(NegotiationStatus::Mechanisms, names.to_owned())),
             Answer::Selected => Ok(Step::Said(NegotiationStatus::Selected, String::new())),
-            Answer::Challenge(_) if negotiation.user().is_some_and(|it| self.attempts.is_refused(from, it, now)) => {
-                Err(Refused::Unseen)
-            }
+            Answer::Challenge(_) if self.attempts.is_refused(from, negotiation.user(), now) => Err(Refused::Unseen),
             Answer::Challenge(text) => Ok(Step::Said(NegotiationStatus::Challenge, text)),
             Answer::Accepted { user, message } => {
                 // The password may have been changed since the challenge.
@@ -204,6 +239,7 @@ impl Serving<'_> {
                     Refused::Unseen => TOO_MANY,
                 };
                 self.answer_negotiation(caller, NegotiationStatus::AuthFailed, &format!("e={word}"));
+                self.requests.logins.failed.insert(connection);
                 self.outbox.closed.push(connection);
             }
         }
@@ -226,7 +262,10 @@ impl Serving<'_> {
         let reason = match refused {
             Refused::Failed(failure) => {
                 logins.counts.failed += 1;
-                logins.attempts.note_failed(network(address), who, now);
+                // Who asks for another mechanism has tried no password.
+                if *failure != Failure::Mechanism {
+                    logins.attempts.note_failed(network(address), who, now);
+                }
                 failure.to_string()
             }
             Refused::Unseen => {
@@ -242,6 +281,12 @@ impl Serving<'_> {
             tracing::warn!(from = %address, left_out, "{text}");
         }
         self.requests.audit().note_login_failed(address, text, now);
+    }
+
+    /// Time has passed: connections end whose logins take too long.
+    pub(crate) fn end_late_logins(&mut self, now: Instant) {
+        let late = self.requests.logins.take_late(now);
+        self.outbox.closed.extend(late);
     }
 
     /// Another catalogue is acted on: connections end whose user has another password now, or none.
@@ -267,5 +312,36 @@ impl super::Requests {
         if !self.users.may_everything(&who) {
             self.limits.note_opened(connection, &who, from);
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use hedgerow_placement::Node;
+    use hedgerow_types::{Incarnation, NodeId};
+
+    /// Half a login would keep its place for as long as its client likes.
+    #[test]
+    fn a_login_that_has_begun_has_an_end() {
+        let at = |seconds: u64| Instant(seconds * 1_000_000_000);
+        let node = (NodeId(1), Node::new("127.0.0.1:1".to_owned(), Incarnation(1)));
+        let catalogue = Catalogue::bootstrap(7, &[node], &[NodeId(1)]).unwrap();
+        let mut logins = Logins::default();
+        let (silent, slow) = (ConnectionId(1), ConnectionId(2));
+        for connection in [silent, slow] {
+            logins.note_opened(connection, Bound { binding: [0; BINDING_SIZE], nonce: [0; NONCE_SIZE] });
+        }
+        let mut login = logins.open.remove(&slow).unwrap();
+        let asked = Negotiation { status: NegotiationStatus::ListMechanisms.code(), msg: Bytes::new() };
+        let from = IpAddr::from([10, 0, 0, 4]);
+        assert!(logins.step(&mut login, &asked, &catalogue, (from, at(100))).is_ok());
+        logins.open.insert(slow, login);
+        assert!(logins.take_late(at(109)).is_empty());
+        assert_eq!(logins.take_late(at(111)), [slow]);
+        assert!(logins.has_failed(slow) && !logins.has_failed(silent), "what comes on it counts no more");
+        logins.forget(slow);
+        assert!(!logins.has_failed(slow));
     }
 }

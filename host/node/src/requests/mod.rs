@@ -247,7 +247,7 @@ impl Requests {
     pub(crate) fn forget_connection(&mut self, connection: ConnectionId) {
         self.scans.forget_connection(connection);
         self.users.forget(connection);
-        self.logins.close(connection);
+        self.logins.forget(connection);
         self.limits.forget(connection);
     }
 

@@ -118,6 +118,12 @@ impl Serving<'_> {
         (command, argument): (&str, &str),
         now: Now,
     ) -> Option<Refusal> {
+        // Whoever proved another password than the one that is acted on here has proved nothing.
+        let known = self.view.catalogue.as_ref().and_then(|it| it.passwords.verifier(&principal.user));
+        if !principal.password.is_empty() && known.is_none_or(|known| known.fingerprint() != principal.password[..]) {
+            let text = format!("the password of user {:?} was changed or removed", principal.user);
+            return Some(Refusal::NotAllowed(text));
+        }
         if self.config.rights != RightsMode::Required {
             return None;
         }

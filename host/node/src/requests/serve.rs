@@ -50,13 +50,17 @@ impl Serving<'_> {
         now: Now,
     ) -> Option<(Caller, Body)> {
         let Request { header, sequence_id, body } = request;
+        if self.requests.logins.has_failed(connection) {
+            return None;
+        }
         let caller = Caller { frame_bytes, ..Caller::of(connection, &header, sequence_id, body.method(), now) };
         self.requests.load.take(caller.is_data());
         if caller.method != Method::Negotiation {
             // Whose the connection is, is settled.
             self.requests.logins.close(connection);
         }
-        if self.is_over_limit(&caller, now) {
+        // Whose limits count is known after a login.
+        if caller.method != Method::Negotiation && self.is_over_limit(&caller, now) {
             return None;
         }
         match caller.method.class() {

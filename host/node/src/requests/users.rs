@@ -11,6 +11,7 @@ use crate::peer::Principal;
 use crate::requests::audit::Audit;
 use crate::requests::read_counts::Lines;
 use crate::view::View;
+use bytes::Bytes;
 use hedgerow_placement::{Catalogue, Grant, Rights, TableRights};
 use hedgerow_scram::Verifier;
 use hedgerow_types::limit::TABLE_NAME_SIZE_MAX;
@@ -230,7 +231,9 @@ impl Users {
     pub(crate) fn principal(&self, connection: ConnectionId) -> Principal {
         let (who, _) = self.at(connection);
         let user = who.name().unwrap_or_default().to_owned();
-        Principal { user, is_administrator: who.may_everything(&self.administrators) }
+        let verifier = self.sessions.get(&connection).and_then(|session| session.verifier.as_ref());
+        let password = verifier.map(|it| Bytes::copy_from_slice(&it.fingerprint())).unwrap_or_default();
+        Principal { user, is_administrator: who.may_everything(&self.administrators), password }
     }
 
     /// Who is at the other end of a connection, and where.

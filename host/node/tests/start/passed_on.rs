@@ -101,7 +101,11 @@ fn a_leader_refuses_what_its_own_catalogue_does_not_allow_whoever_passes_it_on()
     let claims = Claims::default();
     world.meddler = Some(Box::new(claims.clone()));
     let mut passed_on = |principal: Option<(&str, bool)>, command: &str, argument: Value| {
-        let principal = principal.map(|(user, is_administrator)| Principal { user: user.to_owned(), is_administrator });
+        let principal = principal.map(|(user, is_administrator)| Principal {
+            user: user.to_owned(),
+            is_administrator,
+            ..Principal::default()
+        });
         let (command, argument) = (command.to_owned(), argument.to_string());
         *claims.0.borrow_mut() = AdminRequest { command, argument, principal, ..AdminRequest::default() };
         world.admin(NodeId(2), "set_options", &noted("")).map_err(|refused| format!("{refused:?}"))
@@ -116,6 +120,13 @@ fn a_leader_refuses_what_its_own_catalogue_does_not_allow_whoever_passes_it_on()
     assert!(passed_on(eve, "set_options", noted("b")).unwrap_err().contains("eve"));
     // Older nodes say nothing of it.
     passed_on(None, "set_options", noted("c")).unwrap();
+    // Who was let in by a password that the leader does not act on has proven nothing, whatever the sender's configuration says of them.
+    let password = b"of before"[..].into();
+    let principal = Some(Principal { user: "root".to_owned(), is_administrator: true, password });
+    let (command, argument) = ("set_options".to_owned(), noted("d").to_string());
+    *claims.0.borrow_mut() = AdminRequest { command, argument, principal, ..AdminRequest::default() };
+    let refused = world.admin(NodeId(2), "set_options", &noted("")).unwrap_err();
+    assert!(format!("{refused:?}").contains("changed or removed"), "{refused:?}");
 }
 
 fn tls_of_node_1(folder: &Path) -> Arc<NodeTls> {
