@@ -36,6 +36,7 @@ pub struct Credentials {
 /// A password that was refused is not tried again for a while, unless there is another one by then, which has another salt: nodes count failures by
 /// address, and others may be there with the right one.
 struct Refusal {
+    why: String,
     salt: Vec<u8>,
     until: Instant,
     pause: Duration,
@@ -100,9 +101,8 @@ impl Credentials {
             talk.step(NegotiationStatus::Initiate, message.as_bytes(), NegotiationStatus::Challenge).await?;
         let hashing = login.handle_challenge(&challenge).map_err(|error| refused(error.to_string()))?;
         let (salt, iterations) = hashing.with();
-        let rests = lock(&self.refused).as_ref().is_some_and(|it| it.salt == salt && now() < it.until);
-        if rests {
-            return Err(refused("the password was refused a moment ago, and is not tried again at once".to_owned()));
+        if let Some(why) = self.why_rests(&salt) {
+            return Err(Lost::LoginRefused(format!("{why} (a moment ago, and it is not tried again at once)")));
         }
         let tried = salt.clone();
         let ended = || Lost::NotConnected(format!("logging in at {address}: the thread for it has ended"));
@@ -117,14 +117,20 @@ impl Credentials {
 }
 
 impl Credentials {
+    /// Why the password is not tried now on a node that has this salt, if it is not.
+    fn why_rests(&self, salt: &[u8]) -> Option<String> {
+        let refused = lock(&self.refused);
+        refused.as_ref().filter(|it| it.salt == salt && now() < it.until).map(|it| it.why.clone())
+    }
+
     fn note_outcome(&self, salt: Vec<u8>, outcome: &Result<Vec<u8>, Lost>) {
         let mut refused = lock(&self.refused);
         match outcome {
             Ok(_) => *refused = None,
-            Err(Lost::LoginRefused(_)) => {
+            Err(Lost::LoginRefused(why)) => {
                 let before = refused.as_ref().filter(|it| it.salt == salt);
                 let pause = before.map_or(REFUSED_PAUSE.0, |it| (it.pause * 2).min(REFUSED_PAUSE.1));
-                *refused = Some(Refusal { salt, until: now() + pause, pause });
+                *refused = Some(Refusal { why: why.clone(), salt, until: now() + pause, pause });
             }
             Err(_) => {}
         }
