@@ -35,13 +35,12 @@ pub struct Client {
 impl Client {
     /// Connects to the cluster that the nodes at `addresses` ("host:port") belong to. One reachable node is enough.
     ///
-    /// Fails with [`ErrorKind::Unreachable`] or [`ErrorKind::Timeout`] if none of them answers, and with [`ErrorKind::NotAllowed`] if it does not let in
-    /// who [`ClientOptions::credentials`] says.
+    /// Fails with [`ErrorKind::Unreachable`] or [`ErrorKind::Timeout`] if none of them answers.
     pub async fn connect<A: AsRef<str>>(addresses: &[A]) -> Result<Self> {
         Self::connect_with(addresses, ClientOptions::default()).await
     }
 
-    /// As [`Client::connect`], with settings.
+    /// As [`Client::connect`], with settings. Fails with [`ErrorKind::NotAllowed`] if no node lets in who [`ClientOptions::credentials`] says.
     pub async fn connect_with<A: AsRef<str>>(addresses: &[A], options: ClientOptions) -> Result<Self> {
         options.check()?;
         let seeds = resolve(addresses, options.connect_timeout).await?;

@@ -53,8 +53,9 @@ pub struct ClientOptions {
     /// What connections are encrypted with, for clusters that want it: [`ClientTls::load`] reads it from files. `None` (default): they
     /// are not encrypted.
     pub tls: Option<ClientTls>,
-    /// The user that this client logs in as on each new connection, and its password. Needs `tls`, without a certificate of a client. `None` (default): whoever
-    /// the certificate of `tls` says, if it has one.
+    /// The user that this client logs in as on each new connection, and its password. Needs `tls` (else [`crate::ErrorKind::Invalid`]) that shows no
+    /// certificate (else nodes offer no login: [`crate::ErrorKind::NotAllowed`]). A password that was changed needs a new client; one that was refused
+    /// is not tried again for 5 s, and longer each time, a minute at most. `None` (default): whoever the certificate of `tls` says, if it has one.
     pub credentials: Option<Credentials>,
 }
 

@@ -19,7 +19,7 @@ pub struct Holding {
 /// Who this client is to the node that it asked.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Identity {
-    /// Its user: the name in its certificate. `None` without one, and where nodes have no rights and do not ask.
+    /// Its user: by its certificate, or the one that it logged in as. `None` where it did neither, and where nodes have no rights and do not ask.
     pub user: Option<String>,
     /// Whether it shows a node's certificate.
     pub is_node: bool,

@@ -128,8 +128,14 @@ fn security(config: &Config) -> Vec<(&'static str, String)> {
         |file: &Path, at: i64| format!("{} (expires in {})", file.display(), counted(days_until(at) as u64, "day"));
     let files = tls.files();
     let rights = match config.rights {
-        RightsMode::Off => "off: every client with a certificate may do everything",
-        RightsMode::Permissive => "permissive: what would be refused is counted and logged",
+        RightsMode::Off if tls.has_client_certificates() => "off: every client with a certificate may do everything",
+        RightsMode::Off => "off: everybody who reaches the node may do everything",
+        RightsMode::Permissive if tls.has_client_certificates() => {
+            "permissive: what would be refused is counted and logged"
+        }
+        RightsMode::Permissive => {
+            "permissive: what would be refused is counted and logged; everybody who reaches the node may do everything"
+        }
         RightsMode::Required => "required",
     };
     let names: Vec<&str> = config.administrators.iter().map(String::as_str).collect();

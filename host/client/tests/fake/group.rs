@@ -180,7 +180,7 @@ pub(crate) async fn settle() {
 async fn turns(count: usize) {
     for turn in 0..count {
         if turn % 32 == 0 {
-            std::thread::sleep(Duration::from_micros(60));
+            std::thread::sleep(Duration::from_micros(20));
         }
         tokio::task::yield_now().await;
     }
