@@ -242,7 +242,7 @@ impl Node {
             ("meta_servers", self.meta_addresses()),
             ("primary_meta_server", leader.map_or_else(String::new, |text| text.to_string())),
             ("cluster_id", format!("{:016x}", self.identity.cluster)),
-            ("catalogue_version", self.shard.view.catalogue.as_ref().map_or(0, |it| it.version).to_string()),
+            ("catalogue_version", self.catalogue_version().to_string()),
         ];
         ClusterInfoReply {
             err: ErrorName::Ok,

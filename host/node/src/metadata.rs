@@ -111,21 +111,20 @@ impl Node {
     /// what this node has read or written of it is in its own copy too, which waits for the disk.
     pub(crate) fn has_newest_catalogue(&self, now: Now) -> bool {
         let Some(current) = &self.metadata.current else { return false };
-        let is_here = self.shard.view.catalogue.as_ref().is_some_and(|known| known.version == current.version);
-        match self.shard.replicas.hosted.get(&GroupId::META) {
-            Some(Hosted::Running(replica)) => is_here && replica.group.lease_holds(now.instant),
-            Some(Hosted::Starting { .. } | Hosted::Lost { .. }) | None => false,
-        }
+        self.catalogue_version() == current.version && self.holds_metadata_lease(now)
     }
 
     /// Whether nobody has been told of a table called `name`: nobody else can lead the metadata, and what this node has read or written of it
     /// has none.
     pub(crate) fn has_no_table(&self, name: &str, now: Now) -> bool {
         let Some(current) = &self.metadata.current else { return false };
+        current.table_by_name(name).is_none() && self.holds_metadata_lease(now)
+    }
+
+    /// Whether nobody else can lead the metadata.
+    fn holds_metadata_lease(&self, now: Now) -> bool {
         match self.shard.replicas.hosted.get(&GroupId::META) {
-            Some(Hosted::Running(replica)) => {
-                current.table_by_name(name).is_none() && replica.group.lease_holds(now.instant)
-            }
+            Some(Hosted::Running(replica)) => replica.group.lease_holds(now.instant),
             Some(Hosted::Starting { .. } | Hosted::Lost { .. }) | None => false,
         }
     }

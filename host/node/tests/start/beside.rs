@@ -32,6 +32,16 @@ fn held(world: &World, node: NodeId) -> usize {
     world.machines[&node].held.len()
 }
 
+/// A world with a table, the leader of its metadata, and another node, at which catalogues are not written.
+fn world_with_slow_follower() -> (World, NodeId, NodeId) {
+    let mut world = World::new(3);
+    world.create_table(2, &json!({}));
+    let leader = leader(&mut world);
+    let slow = others(leader)[0];
+    world.machines.get_mut(&slow).unwrap().holds = is_save;
+    (world, leader, slow)
+}
+
 /// Runs what is held, and goes on holding it.
 fn run_held(world: &mut World, node: NodeId, holds: fn(&Job) -> bool) {
     let done = world.run_held(node);
@@ -73,11 +83,7 @@ fn n4r_a_catalogue_that_waits_for_its_disk_holds_up_no_request() {
 /// A follower's disk is slow while the catalogue changes: it takes up the newest one and leaves out those between.
 #[test]
 fn n4r_a_node_that_writes_a_catalogue_takes_up_the_newest_next() {
-    let mut world = World::new(3);
-    world.create_table(2, &json!({}));
-    let leader = leader(&mut world);
-    let slow = others(leader)[0];
-    world.machines.get_mut(&slow).unwrap().holds = is_save;
+    let (mut world, leader, slow) = world_with_slow_follower();
     for text in ["first", "second", "third", "fourth"] {
         world.admin(leader, "set_options", &noted(text)).unwrap();
         world.run(2_000 * MS);
@@ -96,11 +102,7 @@ fn n4r_a_node_that_writes_a_catalogue_takes_up_the_newest_next() {
 /// A follower was asked for a change, which the leader has made: it is told once the follower acts on it too, since whoever is told asks there.
 #[test]
 fn n4r_a_node_that_passes_a_change_on_tells_of_it_once_it_acts_on_it() {
-    let mut world = World::new(3);
-    world.create_table(2, &json!({}));
-    let leader = leader(&mut world);
-    let other = others(leader)[0];
-    world.machines.get_mut(&other).unwrap().holds = is_save;
+    let (mut world, leader, other) = world_with_slow_follower();
     let asked = world.send_admin(other, "set_options", &noted("new"));
     world.run(1_000 * MS);
     let table = world.admin(leader, "describe", &json!({ "table": "t" })).unwrap();
@@ -136,11 +138,7 @@ fn n4r_a_leader_that_cannot_write_the_catalogue_leaves_the_metadata_to_another_n
 /// A job that was under way when the node stopped had no effect; what it wrote is found by the next start.
 #[test]
 fn n4r_a_catalogue_that_was_written_and_not_acted_on_is_there_after_a_restart() {
-    let mut world = World::new(3);
-    world.create_table(2, &json!({}));
-    let leader = leader(&mut world);
-    let slow = others(leader)[0];
-    world.machines.get_mut(&slow).unwrap().holds = is_save;
+    let (mut world, leader, slow) = world_with_slow_follower();
     world.admin(leader, "set_options", &noted("new")).unwrap();
     world.run(500 * MS);
     drop(world.run_held(slow));
