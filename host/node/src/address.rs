@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 const ADDRESS_SIZE_MAX: usize = 259;
 
 /// What is known of the nodes' addresses but what the catalogue remembers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Addresses {
     /// Where this node serves, as replies carry it.
     own: Text,
@@ -43,6 +43,12 @@ impl Addresses {
     /// This node's own.
     pub(crate) const fn own(&self) -> &Text {
         &self.own
+    }
+
+    /// Whether what a report of `node` says of where it is is known.
+    pub(crate) fn is_as_reported(&self, node: NodeId, address: &str, is_complete: bool) -> bool {
+        let is_told = is_complete && self.told.contains_key(&node);
+        !is_told && self.reported.get(&node).is_some_and(|known| known == address)
     }
 
     /// A report of `node` says where it is; `is_complete` as in the report. Whether it said something else before.
@@ -73,7 +79,7 @@ impl Addresses {
 impl View {
     /// Every address that `peer` may be reached at, the best first. Somebody else may be there now, who says so when it is greeted.
     pub(crate) fn addresses_of(&self, peer: NodeId) -> Vec<String> {
-        let Addresses { configured, reported, told, .. } = &self.addresses;
+        let Addresses { configured, reported, told, .. } = &*self.addresses;
         let kept = self.catalogue.as_ref().and_then(|it| it.nodes.get(&peer)).map(|node| &node.address);
         let mut addresses: Vec<String> = Vec::new();
         for address in [configured, reported, told].into_iter().filter_map(|known| known.get(&peer)).chain(kept) {
@@ -102,20 +108,23 @@ impl Node {
     pub(crate) fn note_told_address(&mut self, node: NodeId, address: &str) {
         if address.is_empty()
             || address.len() > ADDRESS_SIZE_MAX
-            || self.shard.view.addresses_of(node).iter().any(|known| known == address)
+            || self.view.addresses_of(node).iter().any(|known| known == address)
         {
             return;
         }
-        self.shard.view.addresses.told.insert(node, address.to_owned());
+        self.change_addresses(|addresses| addresses.told.insert(node, address.to_owned()));
         self.shard.outbox.moved.insert(node, address.to_owned());
     }
 
     /// `node` was reached at `address`.
     pub fn note_address(&mut self, node: NodeId, address: SocketAddr) {
         let text = Text::from(address.to_string().as_str());
-        if node == self.config.node {
-            self.shard.view.addresses.own = text.clone();
-        }
-        self.shard.view.addresses.reached.insert(node, text);
+        let is_own = node == self.config.node;
+        self.change_addresses(|addresses| {
+            if is_own {
+                addresses.own = text.clone();
+            }
+            addresses.reached.insert(node, text);
+        });
     }
 }

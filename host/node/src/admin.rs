@@ -394,8 +394,7 @@ impl Node {
             }
             "whoami" => {
                 let answer = parse::<Nothing>(argument);
-                let answer =
-                    answer.map(|Nothing {}| self.shard.requests.who_told(&self.shard.view, asker.connection()));
+                let answer = answer.map(|Nothing {}| self.shard.requests.who_told(&self.view, asker.connection()));
                 return self.answer_admin(asker, answer);
             }
             "slow" => {
@@ -406,12 +405,12 @@ impl Node {
             "throttle_here" => {
                 let answer = self
                     .table_named(argument)
-                    .map(|table| self.shard.requests.throttle_told_of(&self.shard.view, self.config.node, table));
+                    .map(|table| self.shard.requests.throttle_told_of(&self.view, self.config.node, table));
                 return self.answer_admin(asker, answer);
             }
             "throttle" => {
                 let answer = parse::<Nothing>(argument)
-                    .map(|Nothing {}| self.shard.requests.throttle_told(&self.shard.view, self.config.node));
+                    .map(|Nothing {}| self.shard.requests.throttle_told(&self.view, self.config.node));
                 return self.answer_admin(asker, answer);
             }
             "status" | "describe" => {
@@ -460,7 +459,7 @@ impl Node {
             | Change::PreferLeader { of, .. } => of,
             _ => return argument.into(),
         };
-        let table = self.shard.view.catalogue.as_ref().and_then(|catalogue| catalogue.table_by_name(&of.name));
+        let table = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.table_by_name(&of.name));
         let named = table.filter(|_| of.id.is_none()).and_then(|table| {
             let mut named: Map<String, Value> = serde_json::from_str(argument).ok()?;
             named.insert("id".to_owned(), json!(table.id.0));
@@ -471,7 +470,7 @@ impl Node {
 
     /// What is to be told to whoever asks for `status` or `describe`.
     fn subject_of(&self, command: &str, argument: &str) -> Result<Subject, Refusal> {
-        let catalogue = self.shard.view.catalogue.as_ref().ok_or_else(|| self.shard.view.no_catalogue())?;
+        let catalogue = self.view.catalogue.as_ref().ok_or_else(|| self.view.no_catalogue())?;
         let argument: Value = serde_json::from_str(argument).unwrap_or(Value::Null);
         let name = argument.get("table").or(argument.get("name")).and_then(Value::as_str);
         let table = name.map(|name| catalogue.table_by_name(name).ok_or(Refusal::NoTable)).transpose()?;
@@ -497,7 +496,7 @@ impl Node {
 
     /// Who has been given what, by the catalogue that this node acts on.
     fn rights_told(&self) -> Result<Value, Refusal> {
-        let catalogue = self.shard.view.catalogue.as_ref().ok_or_else(|| self.shard.view.no_catalogue())?;
+        let catalogue = self.view.catalogue.as_ref().ok_or_else(|| self.view.no_catalogue())?;
         let of_holder = |(holder, grants): (&Holder, &BTreeSet<Grant>)| {
             let grants: Vec<String> = grants.iter().map(Grant::to_string).collect();
             json!({ "name": holder.name(), "is_role": holder.is_role(), "grants": grants })
@@ -507,7 +506,7 @@ impl Node {
 
     /// Who has a password, by the catalogue that this node acts on.
     fn users_told(&self) -> Result<Value, Refusal> {
-        let catalogue = self.shard.view.catalogue.as_ref().ok_or_else(|| self.shard.view.no_catalogue())?;
+        let catalogue = self.view.catalogue.as_ref().ok_or_else(|| self.view.no_catalogue())?;
         Ok(json!({ "users": catalogue.passwords.users().map(Holder::name).collect::<Vec<_>>() }))
     }
 
@@ -541,11 +540,11 @@ impl Node {
             let group = if it.table.is_empty() {
                 GroupId::META
             } else {
-                let catalogue = self.shard.view.catalogue.as_ref().ok_or(Refusal::NoTable)?;
+                let catalogue = self.view.catalogue.as_ref().ok_or(Refusal::NoTable)?;
                 let table = catalogue.table_by_name(&it.table).ok_or(Refusal::NoTable)?;
                 GroupId { table: table.id, partition: it.partition }
             };
-            let partition = self.shard.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(group));
+            let partition = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(group));
             let partition = partition.ok_or_else(|| Refusal::Invalid("there is no such partition".into()))?;
             let to = partition.voters().find(|replica| replica.node().0 == it.to_node);
             let to = to.ok_or_else(|| Refusal::Invalid(format!("node {} has no voting replica of it", it.to_node)))?;
@@ -575,7 +574,7 @@ impl Node {
 
     pub(crate) fn table_named(&self, argument: &str) -> Result<&Table, Refusal> {
         let name = parse::<OfTable>(argument)?.name;
-        self.shard.view.catalogue.as_ref().and_then(|catalogue| catalogue.table_by_name(&name)).ok_or(Refusal::NoTable)
+        self.view.catalogue.as_ref().and_then(|catalogue| catalogue.table_by_name(&name)).ok_or(Refusal::NoTable)
     }
 
     /// Answers a call about a table that this node does not know. That there is none only the metadata's leader can tell; others may

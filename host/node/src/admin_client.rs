@@ -63,9 +63,8 @@ impl Node {
                 Err(refusal) => self.answer_admin(asker(caller), Err(refusal)),
             },
             Body::ListTables(list) => {
-                let tables = self.shard.view.catalogue.iter().flat_map(|it| it.tables.values());
-                let seen =
-                    tables.filter(|it| self.shard.requests.may_see(&self.shard.view, caller.connection, &it.name));
+                let tables = self.view.catalogue.iter().flat_map(|it| it.tables.values());
+                let seen = tables.filter(|it| self.shard.requests.may_see(&self.view, caller.connection, &it.name));
                 let infos = seen.map(table_info).collect();
                 let reply = listed(infos, &list);
                 self.shard.serving().answer(&caller, &Reply::ListTables(reply), Reflected::default());
@@ -91,8 +90,8 @@ impl Node {
     /// Where the partitions of a table are; `None` if this node does not know it. Every node answers from its copy of the
     /// catalogue and what it has heard of leaders, so that no node is needed for it.
     fn query_config(&self, query: &QueryConfig, is_extended: bool, now: Now) -> Option<QueryConfigReply> {
-        let Some(catalogue) = &self.shard.view.catalogue else {
-            return Some(unanswered(&self.shard.view.no_catalogue()));
+        let Some(catalogue) = &self.view.catalogue else {
+            return Some(unanswered(&self.view.no_catalogue()));
         };
         let table = catalogue.table_by_name(query.app_name.as_str())?;
         if table.state == TableState::Creating {
@@ -141,8 +140,8 @@ impl Node {
 
     /// What operators say about the places of the nodes that have replicas of `table`.
     fn node_places(&self, table: &Table) -> Vec<NodePlace> {
-        let nodes = self.shard.view.hosts.get(&table.id).into_iter().flatten().copied();
-        let known = self.shard.view.catalogue.as_ref().map(|catalogue| &catalogue.nodes);
+        let nodes = self.view.hosts.get(&table.id).into_iter().flatten().copied();
+        let known = self.view.catalogue.as_ref().map(|catalogue| &catalogue.nodes);
         let place = |id: NodeId| {
             let labels = &known?.get(&id)?.labels;
             let labels = labels.iter().map(|(key, value)| Text::from(format!("{key}={value}"))).collect();
@@ -192,7 +191,7 @@ impl Node {
     }
 
     fn wire_address(&self, node: NodeId) -> Address {
-        let text = self.shard.view.address_text(node);
+        let text = self.view.address_text(node);
         text.and_then(|text| text.as_str().parse().ok()).map_or(Address::NONE, Address::new)
     }
 
@@ -215,10 +214,10 @@ impl Node {
                        `hedgerow status` says more\n"
                 .to_owned(),
             "version" | "server-info" => format!("Hedgerow {}\n", env!("CARGO_PKG_VERSION")),
-            "status" if self.shard.view.catalogue.is_some() => {
+            "status" if self.view.catalogue.is_some() => {
                 return self.tell_state(Subject::Figures, Asker::client(caller), now);
             }
-            "status" => format!("{}\n", self.shard.view.no_catalogue()),
+            "status" => format!("{}\n", self.view.no_catalogue()),
             other => format!("there is no command {:?}; \"help\" says what there is\n", beginning(other)),
         };
         let reply = Reply::CommandLine(CommandLineReply { output: output.into() });
@@ -231,13 +230,13 @@ impl Node {
     }
 
     fn host_port(&self, node: NodeId) -> HostPort {
-        let text = self.shard.view.address_text(node).map_or_else(String::new, |text| text.to_string());
+        let text = self.view.address_text(node).map_or_else(String::new, |text| text.to_string());
         let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
         parts.map_or_else(HostPort::default, |(host, port)| HostPort { host: Text::from(host), port, kind: 1 })
     }
 
     fn cluster_info(&self) -> ClusterInfoReply {
-        let leader = self.leader_of(GroupId::META).and_then(|(_, leader)| self.shard.view.address_text(leader.node()));
+        let leader = self.leader_of(GroupId::META).and_then(|(_, leader)| self.view.address_text(leader.node()));
         let rows = [
             ("meta_servers", self.meta_addresses()),
             ("primary_meta_server", leader.map_or_else(String::new, |text| text.to_string())),
@@ -252,7 +251,7 @@ impl Node {
     }
 
     fn meta_addresses(&self) -> String {
-        let addresses = self.config.meta_nodes.iter().filter_map(|node| self.shard.view.address_text(*node));
+        let addresses = self.config.meta_nodes.iter().filter_map(|node| self.view.address_text(*node));
         addresses.map(|text| text.to_string()).collect::<Vec<_>>().join(",")
     }
 }

@@ -196,7 +196,7 @@ impl Node {
 
     /// The version of the catalogue that this node acts on; 0 = none.
     pub(crate) fn catalogue_version(&self) -> u64 {
-        self.shard.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version)
+        self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version)
     }
 
     /// As the metadata leader: acts on the catalogue as it holds it, if that could not be written before.
@@ -211,7 +211,7 @@ impl Node {
         self.note_members(&catalogue);
         // A group that began anew counts its terms from the beginning.
         self.forget_leaders(|group, leader| was_removed(&catalogue, group, leader));
-        self.shard.view.go_by(catalogue);
+        self.change_view(|view| view.go_by(catalogue));
         self.shard.serving().end_outdated_logins();
         self.check_own_life();
         self.refresh_shapes();
@@ -220,7 +220,7 @@ impl Node {
 
     /// The audit log tells which nodes are new since the catalogue before, have begun anew, or are elsewhere.
     fn note_members(&mut self, catalogue: &Catalogue) {
-        let Some(before) = &self.shard.view.catalogue else { return };
+        let Some(before) = &self.view.catalogue else { return };
         let is_known = |id: &NodeId, node: &NodeEntry| {
             let same = |it: &NodeEntry| (it.incarnation, &it.address) == (node.incarnation, &node.address);
             before.nodes.get(id).is_some_and(same)

@@ -13,8 +13,8 @@ use std::time::Duration;
 impl Node {
     /// Judges the clocks anew.
     pub(crate) fn judge_clock(&mut self, now: Now) -> Now {
-        let had_jumped = self.shard.view.clock.has_jumped();
-        for (node, is_off, ahead_micros) in self.shard.view.clock.judge(now.unix_micros, now.instant) {
+        let had_jumped = self.view.clock.has_jumped();
+        for (node, is_off, ahead_micros) in self.change_view(|view| view.clock.judge(now.unix_micros, now.instant)) {
             let (node, ahead_seconds) = (node.0, ahead_micros as f64 / 1e6);
             if is_off {
                 tracing::warn!(node, ahead_seconds, "the clock of a node is off and does not count");
@@ -22,10 +22,10 @@ impl Node {
                 tracing::info!(node, ahead_seconds, "the clock of a node is right again");
             }
         }
-        if self.shard.view.clock.has_jumped() && !had_jumped {
+        if self.view.clock.has_jumped() && !had_jumped {
             tracing::warn!("a majority of the clocks has jumped; it will be followed if it stays there for minutes");
         }
-        self.shard.view.agreed(now)
+        self.view.agreed(now)
     }
 
     /// A pulse came that answers one of this node's.
@@ -36,12 +36,12 @@ impl Node {
         let trip = now.since(Instant(pulse.echo)).saturating_sub(Duration::from_nanos(pulse.held));
         let error = trip / 2;
         let unix_micros = pulse.unix_micros.saturating_add(u64::try_from(error.as_micros()).unwrap_or(u64::MAX));
-        self.shard.view.clock.handle_row(from, ClockRow { unix_micros, error }, now);
+        self.change_view(|view| view.clock.handle_row(from, ClockRow { unix_micros, error }, now));
     }
 
     /// What is known of the time here, for the status.
-    pub(crate) const fn clock_word(&self) -> &'static str {
-        match self.shard.view.clock.word() {
+    pub(crate) fn clock_word(&self) -> &'static str {
+        match self.view.clock.word() {
             ClockWord::Agreed => "agreed",
             ClockWord::Held => "held",
             ClockWord::Unknown => "unknown",

@@ -104,7 +104,7 @@ impl Node {
                 Err(format!("the replica of partition {partition} on node {node} is lost or not made yet")),
             );
         }
-        let at = |owner: ReplicaKey| (call, owner, self.shard.replicas.expiry_time(&self.shard.view, owner.group, now));
+        let at = |owner: ReplicaKey| (call, owner, self.shard.replicas.expiry_time(&self.view, owner.group, now));
         let wanted: Vec<_> = owners.into_iter().map(at).collect();
         self.admin.comparing.waiting.extend(wanted);
         self.start_long_reads();
@@ -112,7 +112,7 @@ impl Node {
 
     /// The replicas of a table that this node should have.
     fn assigned_here(&self, table: TableId) -> impl Iterator<Item = ReplicaKey> {
-        let groups = self.shard.view.catalogue.iter().flat_map(|catalogue| catalogue.groups());
+        let groups = self.view.catalogue.iter().flat_map(|catalogue| catalogue.groups());
         let replicas = groups.filter(move |(group, _)| group.table == table).flat_map(|(group, partition)| {
             partition.replicas.iter().map(move |replica| ReplicaKey { group, replica: replica.id })
         });

@@ -88,8 +88,7 @@ impl Node {
     /// Tells the others at once of new leaders of tables that somebody waits for. Returns whether it did.
     pub(crate) fn report_first_leaders(&mut self, now: Now) -> bool {
         let is_early = self.creations.reported.is_some_and(|last| now.instant.since(last) < URGENT_INTERVAL);
-        let Some(catalogue) =
-            self.shard.view.catalogue.as_ref().filter(|_| !is_early && !self.reports.urgent.is_empty())
+        let Some(catalogue) = self.view.catalogue.as_ref().filter(|_| !is_early && !self.reports.urgent.is_empty())
         else {
             return false;
         };

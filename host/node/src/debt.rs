@@ -18,6 +18,7 @@ use hedgerow_replication::Role;
 use hedgerow_storage::{Debt, PARTS};
 use hedgerow_types::{GroupId, NodeId, ReplicaId};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a debt is looked at while no flush tells of it.
@@ -46,24 +47,25 @@ impl PushBack {
 }
 
 /// What the node knows of debts elsewhere.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Debts {
     /// Of [`PARTS`] writes, how many these replicas would have refused; not those that take all.
-    elsewhere: BTreeMap<(GroupId, ReplicaId), u32>,
+    elsewhere: Arc<BTreeMap<(GroupId, ReplicaId), u32>>,
 }
 
 impl Debts {
     /// A node has told how its replicas are. Whether that is news.
     pub(crate) fn note_elsewhere(&mut self, from: NodeId, report: &Report) -> bool {
-        let before = self.elsewhere.clone();
+        let before = Arc::clone(&self.elsewhere);
+        let known = Arc::make_mut(&mut self.elsewhere);
         if report.is_complete {
-            self.elsewhere.retain(|(_, replica), _| replica.node() != from);
+            known.retain(|(_, replica), _| replica.node() != from);
         }
         for one in &report.replicas {
             let name = (GroupId::from_u64(one.group), ReplicaId(one.replica));
             match one.parts_refused.min(PARTS) {
-                0 => self.elsewhere.remove(&name),
-                parts => self.elsewhere.insert(name, parts),
+                0 => known.remove(&name),
+                parts => known.insert(name, parts),
             };
         }
         self.elsewhere != before
@@ -113,7 +115,7 @@ impl Shard {
             if replica.push_back.own > 0 && !replica.push_back.is_looking && !replica.flush.is_running {
                 replica.push_back.is_looking = true;
                 replica.storage_users += 1;
-                let engine = std::sync::Arc::clone(storage.engine());
+                let engine = Arc::clone(storage.engine());
                 self.outbox.jobs.push(Job::Debt { owner: replica.owner, engine });
             }
         }

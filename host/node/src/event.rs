@@ -53,6 +53,6 @@ impl Node {
             Event::Round(log, round) => self.handle_round(log, round, now),
             Event::Job(done) => self.handle_job(done, now),
         }
-        self.take_notices(self.shard.view.agreed(now));
+        self.take_notices(self.view.agreed(now));
     }
 }

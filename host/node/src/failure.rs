@@ -212,7 +212,7 @@ impl Node {
 
     /// Whether a group takes no writes without `owner`, by what the nodes of the other voters said last.
     pub(crate) fn is_needed_to_write(&self, owner: ReplicaKey) -> bool {
-        let catalogue = self.shard.view.catalogue.as_ref();
+        let catalogue = self.view.catalogue.as_ref();
         let Some(partition) = catalogue.and_then(|catalogue| catalogue.group(owner.group)) else { return false };
         let is_other = |voter: &ReplicaId| *voter != owner.replica && self.is_voting(owner.group, *voter);
         partition.voters().filter(is_other).count() <= partition.voters().count() / 2
@@ -282,7 +282,7 @@ impl Node {
             JobKind::Send(to) => self.shard.handle_not_read(owner, to, &failure, now),
             JobKind::Verify(id) => {
                 tracing::warn!(group = %owner.group, %reason, "a received checkpoint cannot be used");
-                if self.shard.view.is_draining || failure.kind.may_pass() {
+                if self.view.is_draining || failure.kind.may_pass() {
                     self.shard.put_off_received(owner, id);
                 } else {
                     self.shard.refuse_received(owner, id);

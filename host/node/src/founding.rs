@@ -64,8 +64,7 @@ impl Node {
         let silent = self.config.meta_nodes.iter().filter(|node| self.answer_of(**node, now).is_none());
         let silent: Vec<String> = silent.map(|node| node.0.to_string()).collect();
         if silent.is_empty() {
-            self.shard.view.forming.clear();
-            return;
+            return self.note_forming(String::new());
         }
         let to_do = if self.config.meta_nodes.contains(&self.config.node) { "found" } else { "join" };
         let waits = format!("waiting to {to_do} the cluster: no answer yet from {} of meta_nodes", silent.join(", "));
@@ -74,7 +73,13 @@ impl Node {
             self.founding.said = Some(now.instant);
             tracing::info!("{waits}");
         }
-        self.shard.view.forming = waits;
+        self.note_forming(waits);
+    }
+
+    fn note_forming(&mut self, waits: String) {
+        if *self.view.forming != waits {
+            self.change_view(|view| view.forming = waits.as_str().into());
+        }
     }
 
     pub(crate) fn handle_probe(&mut self, from: NodeId, probe: Probe, now: Now) {

@@ -93,7 +93,7 @@ impl Node {
     /// Where `to` was dialled, `refused` came back; `is_configured` if that is the configuration's address.
     pub fn handle_greeting_answer(&mut self, to: NodeId, refused: Refused, is_configured: bool) -> Answer {
         if refused.reason == RefusedFor::Misdirected as u32 {
-            self.shard.view.addresses.forget_reached(to);
+            self.change_addresses(|addresses| addresses.forget_reached(to));
             return Answer::Elsewhere;
         }
         self.handle_refused(to, refused, is_configured);

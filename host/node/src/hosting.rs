@@ -42,7 +42,7 @@ impl Node {
         let may_be_new = !self.identity.has_any_log();
         if !is_founder
             || !may_be_new
-            || self.shard.view.catalogue.is_some()
+            || self.view.catalogue.is_some()
             || self.shard.replicas.hosted.contains_key(&GroupId::META)
         {
             return;
@@ -77,7 +77,7 @@ impl Node {
     /// replaced.
     fn steps_to_catalogue(&self) -> (Vec<Step>, bool) {
         let (mut steps, mut keeps_given_up) = (Vec::new(), false);
-        let Some(catalogue) = &self.shard.view.catalogue else { return (steps, keeps_given_up) };
+        let Some(catalogue) = &self.view.catalogue else { return (steps, keeps_given_up) };
         let gone = self.shard.replicas.hosted.iter().filter(|(_, hosted)| self.is_gone(hosted.owner()));
         steps.extend(gone.map(|(group, _)| Step::Remove(*group)));
         let former = self.former.iter().filter(|(owner, _)| self.is_gone(**owner));
@@ -115,7 +115,7 @@ impl Node {
 
     /// Whether the catalogue says that a replica is none any more. One that it is too old to know is not gone.
     pub(crate) fn is_gone(&self, owner: ReplicaKey) -> bool {
-        self.shard.view.catalogue.as_ref().is_some_and(|catalogue| {
+        self.view.catalogue.as_ref().is_some_and(|catalogue| {
             catalogue.was_dropped(owner.group) || was_removed(catalogue, owner.group, owner.replica)
         })
     }
@@ -154,7 +154,7 @@ impl Node {
     fn choose_directory(&self) -> DirectoryId {
         let count =
             |directory| self.shard.replicas.hosted.values().filter(|hosted| hosted.directory() == directory).count();
-        let order = |directory: &DirectoryId| (self.shard.view.room.is_full(*directory), count(*directory));
+        let order = |directory: &DirectoryId| (self.view.room.is_full(*directory), count(*directory));
         self.usable_directories().min_by_key(order).unwrap_or(DirectoryId(0))
     }
 
@@ -240,8 +240,8 @@ impl Node {
             storage_users: 0,
             storage: Some(partition),
             reads_table_itself: false,
-            takes: self.shard.view.room.takes(directory),
-            takes_here: self.shard.view.room.takes(directory),
+            takes: self.view.room.takes(directory),
+            takes_here: self.view.room.takes(directory),
             is_outpaced: false,
             push_back: PushBack::default(),
             writes: BTreeMap::new(),
@@ -290,8 +290,7 @@ impl Node {
     /// Whether a replica of a new group is the one to campaign at once: the preferred leader, or, where that is on a slow
     /// node, the first that is not.
     fn should_lead_first(&self, owner: ReplicaKey) -> bool {
-        let Some(partition) = self.shard.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(owner.group))
-        else {
+        let Some(partition) = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(owner.group)) else {
             return owner.replica.counter() == 1;
         };
         let preferred = partition.preferred_leader;
@@ -304,7 +303,7 @@ impl Node {
         if group == GroupId::META {
             return Some(Shape { kind: TableKind::Ordered, range: (Bytes::new(), None) });
         }
-        let catalogue = self.shard.view.catalogue.as_ref()?;
+        let catalogue = self.view.catalogue.as_ref()?;
         let kind = match catalogue.tables.get(&group.table)?.kind {
             hedgerow_placement::TableKind::Hash => TableKind::Hash,
             hedgerow_placement::TableKind::Ordered => TableKind::Ordered,
@@ -327,7 +326,7 @@ impl Node {
 
     /// Whether the group's table is dropped and kept.
     pub(crate) fn is_kept(&self, group: GroupId) -> bool {
-        self.shard.view.catalogue.as_ref().is_some_and(|catalogue| catalogue.is_kept(group))
+        self.view.catalogue.as_ref().is_some_and(|catalogue| catalogue.is_kept(group))
     }
 
     /// What the node hosts of `group` goes, for a successor. What is away is only set aside.
@@ -401,7 +400,7 @@ impl Node {
             // Its callers find another replica with the next map.
             self.shard.dismiss(*replica, &Refusal::NotHosted, now);
         }
-        if self.shard.view.catalogue.as_ref().is_none_or(|catalogue| catalogue.group(group).is_none()) {
+        if self.view.catalogue.as_ref().is_none_or(|catalogue| catalogue.group(group).is_none()) {
             self.forget_leader(group);
         }
         tracing::debug!(%group, replica = %owner.replica, "removing a replica");
@@ -434,7 +433,7 @@ impl Node {
                 replica.pace = Pace::default();
             }
         }
-        let Some(catalogue) = &self.shard.view.catalogue else { return };
+        let Some(catalogue) = &self.view.catalogue else { return };
         let mut changes = Vec::new();
         let mut transfers = Vec::new();
         for (group, hosted) in &self.shard.replicas.hosted {
@@ -471,8 +470,8 @@ impl Node {
     /// Gives every group that this node leads to the follower that has most of its log, before the node stops. From now on
     /// replicas that do not lead leave reads to other nodes.
     pub fn hand_over(&mut self, now: Now) {
-        let now = self.shard.view.agreed(now);
-        self.shard.view.is_draining = true;
+        let now = self.view.agreed(now);
+        self.change_view(|view| view.is_draining = true);
         self.engines.hurry();
         let mut transfers = Vec::new();
         for (group, hosted) in &self.shard.replicas.hosted {
@@ -515,7 +514,7 @@ impl Node {
 pub(crate) fn best_successor(node: &Node, replica: &Replica) -> Option<ReplicaId> {
     let (progress, group) = (replica.group.progress(), replica.owner.group);
     let others = progress.iter().filter(|peer| peer.replica != replica.id() && peer.is_active && !peer.is_learner);
-    let is_full = |replica: ReplicaId| node.shard.view.room.is_full_elsewhere(group, replica);
+    let is_full = |replica: ReplicaId| node.view.room.is_full_elsewhere(group, replica);
     let fitness =
         |replica: ReplicaId| (!node.is_damaged(group, replica), !is_full(replica), !node.is_slow(replica.node()));
     others.max_by_key(|peer| (fitness(peer.replica), peer.matched)).map(|peer| peer.replica)

@@ -375,7 +375,7 @@ impl Node {
     pub(crate) fn meet(&mut self, from: NodeId, told: Told<'_>) -> Result<(), Refused> {
         let life = told.life;
         let before = self.lives.others.get(&from).map(|seen| seen.life);
-        let met = self.lives.meet(from, told, self.shard.view.catalogue.as_deref(), self.last_tick);
+        let met = self.lives.meet(from, told, self.view.catalogue.as_deref(), self.last_tick);
         if met.is_ok() && before != Some(life) {
             self.shard.forget_put_off(from);
         }
@@ -390,7 +390,7 @@ impl Node {
 
     /// Something came on an accepted connection. An error if its process has been replaced meanwhile.
     pub(crate) fn hear(&mut self, from: NodeId, life: Life) -> Result<(), Refused> {
-        let heard = self.lives.hear(from, life, self.shard.view.catalogue.as_deref(), self.last_tick);
+        let heard = self.lives.hear(from, life, self.view.catalogue.as_deref(), self.last_tick);
         heard.map_err(|refused| Refused { leads: self.leads_metadata(), ..refused })
     }
 
@@ -431,7 +431,7 @@ impl Node {
             return;
         }
         let Some(own) = self.lives.own else { return };
-        let entry = self.shard.view.catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&self.config.node));
+        let entry = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&self.config.node));
         let logs = self.all_logs();
         let ancestors = self.identity.ancestors();
         let said = Said { life: own, logs: &logs, ancestors: &ancestors };

@@ -85,7 +85,7 @@ impl Node {
                 }
                 let storage = if looks_for_storage { self.shard.storage_in(directory) } else { Vec::new() };
                 let path = self.config.path_of(directory).to_owned();
-                let room = &self.shard.view.room;
+                let room = &self.view.room;
                 let keeps_reserve = looks_for_storage && room.has_space(directory) && !room.is_stalled(directory);
                 let reserve = if keeps_reserve { reserve::size(self.config.wal.segment_size) } else { 0 };
                 self.shard.job(Job::Space { directory, path, storage, reserve });
@@ -102,18 +102,19 @@ impl Node {
         let free = space.free.saturating_sub(self.shard.unflushed_in(directory));
         let mark = mark(&self.config, space.total);
         look.written_max = free.saturating_sub(mark) / LOOK_SHARE;
-        let changed = self.shard.view.room.note_space(directory, space, (free, mark));
+        let changed = self.change_room(|room| room.note_space(directory, space, (free, mark)));
         self.note_room(&changed);
     }
 
     pub(crate) fn handle_log_stalled(&mut self, log: LogId, is_stalled: bool) {
-        let changed = self.shard.view.room.note_log_stalled(log, is_stalled);
+        let changed = self.change_room(|room| room.note_log_stalled(log, is_stalled));
         self.note_room(&changed);
     }
 
     /// A log has told what is left of it.
     pub(crate) fn handle_log_room(&mut self, log: LogId, left: Option<u64>) {
-        let changed = self.shard.view.room.note_log_left(log, left, self.config.wal.segment_size);
+        let segment_size = self.config.wal.segment_size;
+        let changed = self.change_room(|room| room.note_log_left(log, left, segment_size));
         self.note_room(&changed);
     }
 
@@ -128,9 +129,9 @@ impl Node {
     }
 
     fn tell_room(&self, directory: DirectoryId) {
-        let free_mib = self.shard.view.room.space(directory).map_or(0, |space| space.free >> 20);
+        let free_mib = self.view.room.space(directory).map_or(0, |space| space.free >> 20);
         let path = self.config.path_of(directory).display();
-        match self.shard.view.room.takes(directory) {
+        match self.view.room.takes(directory) {
             Takes::Nothing => {
                 tracing::warn!(directory = %path, free_mib, "the log is short of room: writes are refused, reads go on")
             }
@@ -143,14 +144,15 @@ impl Node {
 
     /// A node has told how its replicas are.
     pub(crate) fn note_room_elsewhere(&mut self, from: NodeId, report: &Report) {
-        if self.shard.view.room.note_elsewhere(from, report) {
+        if self.change_room(|room| room.note_elsewhere(from, report)) {
             self.shard.update_stops();
         }
     }
 
     /// Notes whether flushes keep up with writes; leaders elsewhere hear at once of a change.
     pub(crate) fn note_behind(&mut self, is_behind: bool) {
-        if std::mem::replace(&mut self.shard.view.is_storage_behind, is_behind) != is_behind {
+        if self.view.is_storage_behind != is_behind {
+            self.change_view(|view| view.is_storage_behind = is_behind);
             tracing::debug!(is_behind, "whether flushes are behind has changed");
             self.reports.urgent.extend(self.shard.replicas.hosted.keys().next().copied());
         }

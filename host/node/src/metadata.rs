@@ -327,7 +327,7 @@ impl Node {
         self.metadata.step = Step::Writing(ticket, Box::new(draft));
         let origin = Origin::Metadata(ticket);
         if let Err(refusal) =
-            self.shard.replicas.propose(&self.shard.view, GroupId::META, (ClientId(0), 0), write, origin, now)
+            self.shard.replicas.propose(&self.view, GroupId::META, (ClientId(0), 0), write, origin, now)
         {
             self.metadata.handle_failed(ticket, &refusal);
         }

@@ -25,6 +25,7 @@ use crate::report::Reports;
 use crate::shard::Shard;
 use crate::slow::Speeds;
 use crate::strangers::Strangers;
+use crate::view::View;
 use bytes::Bytes;
 use hedgerow_env::{DirLock, Disk, Now};
 use hedgerow_storage::Engines;
@@ -39,6 +40,8 @@ use std::time::Duration;
 pub struct Node {
     /// What serves.
     pub(crate) shard: Shard,
+    /// What that goes by. Changed by [`Node::change_view`] alone.
+    pub(crate) view: Arc<View>,
     pub(crate) config: Arc<Config>,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) engines: Arc<dyn Engines>,
@@ -90,7 +93,10 @@ impl Node {
         let now = self.judge_clock(now);
         let elapsed = now.instant.since(self.last_tick);
         self.last_tick = now.instant;
-        self.shard.view.alive = self.alive_nodes(now);
+        let alive = self.alive_nodes(now);
+        if self.view.alive != alive {
+            self.change_view(|view| view.alive = alive);
+        }
         self.tick_founding(now);
         self.shard.replicas.begin_tick();
         self.shard.tick_groups(now);
@@ -115,7 +121,7 @@ impl Node {
 
     /// A whole frame came from a client. `now` must have been read after it came.
     pub(crate) fn handle_client(&mut self, connection: ConnectionId, frame: Bytes, now: Now) {
-        let now = self.shard.view.agreed(now);
+        let now = self.view.agreed(now);
         if let Some((caller, body)) = self.shard.serving().handle_client(connection, frame, now) {
             self.serve_admin(caller, body, now);
         }
@@ -123,7 +129,7 @@ impl Node {
 
     /// A frame came from another node.
     pub(crate) fn handle_peer(&mut self, from: NodeId, frame: Frame, now: Now) {
-        let now = self.shard.view.agreed(now);
+        let now = self.view.agreed(now);
         match frame {
             Frame::Replication { group, from, to, message } => {
                 self.shard.handle_replication(ReplicaKey { group, replica: to }, from, message, now);
@@ -155,7 +161,7 @@ impl Node {
 
     /// Log writes are durable, or the log failed.
     pub(crate) fn handle_round(&mut self, log: LogId, round: Round, now: Now) {
-        let now = self.shard.view.agreed(now);
+        let now = self.view.agreed(now);
         match round {
             Round::Done { tickets, synced } => {
                 self.note_synced(log, synced);
@@ -206,14 +212,14 @@ impl Node {
 
     /// A job has ended.
     pub(crate) fn handle_job(&mut self, done: JobDone, now: Now) {
-        let now = self.shard.view.agreed(now);
+        let now = self.view.agreed(now);
         self.finish_job(done, now);
     }
 
     /// Serves reads whose turn it is and runs the groups until nothing is left to do. To be called after each batch of
     /// events, with a time read after them, and again while [`Node::has_queued`].
     pub fn drive(&mut self, now: Now) {
-        let now = self.shard.view.agreed(now);
+        let now = self.view.agreed(now);
         self.shard.begin_turn(now);
         self.take_notices(now);
         loop {
@@ -250,7 +256,7 @@ impl Node {
     /// which takes little room. Whoever owns the sockets reads no further requests there meanwhile. Returns whether there were
     /// any.
     pub fn refuse_unread(&mut self, connection: ConnectionId, now: Now) -> bool {
-        let now = self.shard.view.agreed(now);
+        let now = self.view.agreed(now);
         self.shard.serving().refuse_unread(connection, now)
     }
 
@@ -274,7 +280,7 @@ impl Node {
 
     /// Whether the node belongs to a cluster and everything it should host runs.
     pub fn is_serving(&self) -> bool {
-        let Some(catalogue) = &self.shard.view.catalogue else { return false };
+        let Some(catalogue) = &self.view.catalogue else { return false };
         let has_none = self.shard.replicas.hosted.is_empty() && catalogue.hosted_by(self.config.node).next().is_some();
         !has_none
             && !self.has_unreconciled
@@ -283,18 +289,18 @@ impl Node {
 
     /// Whether the catalogue has this node with the data that it has now: only then replicas are placed on it.
     pub fn is_registered(&self) -> bool {
-        let known = self.shard.view.catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&self.config.node));
+        let known = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&self.config.node));
         known.is_some_and(|known| known.incarnation == self.identity.incarnation())
     }
 
     /// Whether every partition in the catalogue, those of dropped tables aside, has a leader that this node knows, and there is a catalogue.
     pub fn knows_all_leaders(&self) -> bool {
-        self.shard.view.catalogue.is_some() && self.without_leader().next().is_none()
+        self.view.catalogue.is_some() && self.without_leader().next().is_none()
     }
 
     /// The partitions in the catalogue, those of dropped tables aside, that have no leader that this node knows.
     pub(crate) fn without_leader(&self) -> impl Iterator<Item = GroupId> {
-        let catalogue = self.shard.view.catalogue.as_ref();
+        let catalogue = self.view.catalogue.as_ref();
         let groups = catalogue.into_iter().flat_map(|it| it.groups().map(move |(group, _)| (it, group)));
         groups.filter(|(it, group)| !it.is_kept(*group) && self.leader_of(*group).is_none()).map(|(_, group)| group)
     }

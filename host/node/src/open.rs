@@ -217,6 +217,7 @@ impl Node {
         let mut shard = Shard::new(Arc::clone(&config), Arc::clone(&disk), Arc::clone(&engines), random, now.instant);
         let mut node = Node {
             admin: AdminCalls::new(shard.random.next_u64()),
+            view: Arc::clone(&shard.view),
             shard,
             speeds: Speeds::new(&config),
             looks: Looks::new(&config),
@@ -241,7 +242,7 @@ impl Node {
         };
         let now = node.judge_clock(now);
         // Replicas start with the tables known, and tables are acted on with the replicas there.
-        node.shard.view.catalogue = catalogue.clone();
+        node.change_view(|view| view.catalogue.clone_from(&catalogue));
         let dropped = node.recover_all((&mut shelf, &ids), recovered, now)?;
         let logs = node.use_logs(shelf, ids)?;
         if let Some(catalogue) = catalogue {
@@ -304,7 +305,7 @@ impl Node {
 
     /// The replicas of this node that the catalogue lists.
     fn listed(&self) -> impl Iterator<Item = ReplicaKey> {
-        let listed = self.shard.view.catalogue.iter().flat_map(|catalogue| catalogue.hosted_by(self.config.node));
+        let listed = self.view.catalogue.iter().flat_map(|catalogue| catalogue.hosted_by(self.config.node));
         listed.map(|(group, replica)| ReplicaKey { group, replica: replica.id })
     }
 
@@ -342,7 +343,7 @@ impl Node {
                     if path != storage && self.disk.exists(&storage) {
                         unused.push(path);
                     }
-                } else if self.is_gone(owner) || self.shard.view.catalogue.is_some() && dropped.contains(&owner) {
+                } else if self.is_gone(owner) || self.view.catalogue.is_some() && dropped.contains(&owner) {
                     unused.push(path);
                 } else {
                     self.former.insert(owner, directory);
@@ -352,7 +353,7 @@ impl Node {
             let owners =
                 self.shard.replicas.hosted.values().filter(|hosted| hosted.directory() == directory).map(Hosted::owner);
             let received: BTreeSet<PathBuf> = owners.flat_map(|owner| incoming_of(&*self.disk, &data, owner)).collect();
-            let is_forgotten = |path: &PathBuf| self.shard.view.catalogue.is_some() && !received.contains(path);
+            let is_forgotten = |path: &PathBuf| self.view.catalogue.is_some() && !received.contains(path);
             let forgotten = below("incoming").filter(is_forgotten);
             let paths = unused.into_iter().chain(forgotten).chain(below("checkpoints")).collect();
             // What an earlier life of the node has not come to remove.

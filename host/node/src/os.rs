@@ -437,7 +437,7 @@ fn note_state(host: &Host, state: &watch::Sender<State>, told_at: &mut Instant) 
         state.send_replace(State::Serving);
     } else if OsClock.now().since(*told_at) >= WAITING_TOLD_EVERY {
         *told_at = OsClock.now();
-        let table = |group: GroupId| node.shard.view.catalogue.as_ref()?.tables.get(&group.table);
+        let table = |group: GroupId| node.view.catalogue.as_ref()?.tables.get(&group.table);
         let named = |group: GroupId| {
             let name = table(group).map_or("", |table| &table.name);
             format!("{name}.{}", group.partition)

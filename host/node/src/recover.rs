@@ -222,7 +222,7 @@ impl Node {
     /// the other leftovers.
     fn is_kept_beside(&self, other: &Candidate, chosen: ReplicaId) -> bool {
         let ReplicaKey { group, replica } = other.owner;
-        let partition = self.shard.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(group));
+        let partition = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(group));
         let is_listed = partition.is_some_and(|partition| partition.replica(replica).is_some());
         is_listed && replica.counter() < chosen.counter()
     }
@@ -310,7 +310,7 @@ impl Node {
         if is_member(&owner.replica) {
             return None;
         }
-        let mut groups = self.shard.view.catalogue.as_ref()?.groups();
+        let mut groups = self.view.catalogue.as_ref()?.groups();
         let is_of = |partition: &hedgerow_placement::Partition| partition.replicas.iter().any(|it| is_member(&it.id));
         groups.find(|(group, partition)| *group != owner.group && is_of(partition)).map(|(group, _)| group)
     }

@@ -35,7 +35,7 @@ impl Reports {
 impl Node {
     /// How all stands now, where a catalogue is known.
     pub(crate) fn standing(&self, now: Now) -> Option<Standing> {
-        let catalogue = Arc::clone(self.shard.view.catalogue.as_ref()?);
+        let catalogue = Arc::clone(self.view.catalogue.as_ref()?);
         Some(Standing { catalogue, told: Arc::clone(&self.reports.told), own: self.config.node, now: now.instant })
     }
 
@@ -59,7 +59,7 @@ impl Node {
             incarnation: self.identity.incarnation().0,
             address: self.config.address.clone(),
             catalogue_version: self.catalogue_version(),
-            next_replica: self.shard.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.next_replica),
+            next_replica: self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.next_replica),
             replicas,
             is_complete: is_due,
             labels: self.config.labels.clone(),
@@ -77,7 +77,7 @@ impl Node {
                 .iter()
                 .map(|(directory, reason)| format!("{}: {reason}", directory.display()))
                 .collect(),
-            is_behind: self.shard.view.is_storage_behind,
+            is_behind: self.view.is_storage_behind,
             process: self.identity.start(),
             log_layout: self.config.log_layout.name().to_owned(),
             rights: self.config.rights.name().to_owned(),
@@ -112,17 +112,21 @@ impl Node {
         }
         self.offer_catalogue(from, report.catalogue_version, now);
         self.repair_from_report(from, &report, now);
-        if self.shard.view.addresses.note_reported(from, &report.address, report.is_complete) {
+        let (address, is_complete) = (&report.address, report.is_complete);
+        if !self.view.addresses.is_as_reported(from, address, is_complete)
+            && self.change_addresses(|addresses| addresses.note_reported(from, address, is_complete))
+        {
             self.shard.outbox.moved.insert(from, report.address.clone());
         }
         if report.is_complete {
             let told = self.reports.told_mut();
             told.outdated.remove(&from);
             told.nodes.insert(from, (Arc::new(report), now.instant));
-            self.shard.view.alive.insert(from);
-        } else if let Some((known, heard)) = self.reports.told_mut().nodes.get_mut(&from) {
+            self.note_heard_of(from);
+        } else if self.reports.told.nodes.contains_key(&from) {
+            self.note_heard_of(from);
+            let Some((known, heard)) = self.reports.told_mut().nodes.get_mut(&from) else { return };
             *heard = now.instant;
-            self.shard.view.alive.insert(from);
             let known = Arc::make_mut(known);
             for news in report.replicas {
                 match known.place_of(news.group) {
@@ -136,29 +140,29 @@ impl Node {
 
     /// Whether a replica's node can know who leads its group: it is one of the group's as far as the catalogue is known here.
     fn may_tell_leader(&self, replica: &ReplicaReport) -> bool {
-        let group = self.shard.view.catalogue.as_ref().and_then(|it| it.group(GroupId::from_u64(replica.group)));
+        let group = self.view.catalogue.as_ref().and_then(|it| it.group(GroupId::from_u64(replica.group)));
         group.is_none_or(|group| group.replica(ReplicaId(replica.replica)).is_some())
     }
 
     /// As [`report_of`], with whether it is damaged or its disk takes no more, and what its compactions would have refused.
     fn report_of(&self, hosted: &Hosted, now: Now) -> ReplicaReport {
         let (parts_refused, is_damaged) = match hosted {
-            Hosted::Running(replica) => (self.shard.view.room.parts_refused(replica), replica.given_up.is_some()),
+            Hosted::Running(replica) => (self.view.room.parts_refused(replica), replica.given_up.is_some()),
             Hosted::Starting { .. } | Hosted::Lost { .. } => (0, false),
         };
         let directory = hosted.directory();
-        let (is_full, is_short) = (self.shard.view.room.is_full(directory), self.shard.view.room.is_short(directory));
+        let (is_full, is_short) = (self.view.room.is_full(directory), self.view.room.is_short(directory));
         ReplicaReport { is_full, is_short, is_damaged, parts_refused, ..report_of(hosted, now) }
     }
 
     fn disk_reports(&self) -> Vec<DiskReport> {
         let of = |directory| {
-            let space = self.shard.view.room.space(directory);
+            let space = self.view.room.space(directory);
             DiskReport {
                 free: space.map(|space| space.free),
                 total: space.map_or(0, |space| space.total),
-                is_full: self.shard.view.room.is_full(directory),
-                is_stalled: self.shard.view.room.is_stalled(directory),
+                is_full: self.view.room.is_full(directory),
+                is_stalled: self.view.room.is_stalled(directory),
             }
         };
         self.config.directories().map(of).collect()
@@ -220,9 +224,16 @@ impl Node {
         node == self.config.node || self.reports.told.is_heard(node, now.instant)
     }
 
+    /// A node has just been heard of.
+    fn note_heard_of(&mut self, node: NodeId) {
+        if !self.view.alive.contains(&node) {
+            self.change_view(|view| view.alive.insert(node));
+        }
+    }
+
     /// As [`Node::is_alive`] at the last tick, for where no time is at hand.
     pub(crate) fn was_alive(&self, node: NodeId) -> bool {
-        self.shard.view.alive.contains(&node)
+        self.view.alive.contains(&node)
     }
 
     /// A connection of `node` to this one has begun or ended: what it has reported may not be true of it any more.

@@ -28,6 +28,7 @@ use hedgerow_storage::PARTS;
 use hedgerow_types::op::{Mutation, Write};
 use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The watermark where the configuration names none: this share of the file system, at most so much, and at least what the
 /// log and a flush need, as far as that is not too large a share of a small file system.
@@ -49,7 +50,7 @@ const SMALL_ENTRY: usize = 4 << 10;
 const FLUSH_WHEN_FULL: u64 = 1 << 20;
 
 /// What is known of the room on the node's disks, and of that on others as far as leaders have to know it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Room {
     /// By data directory.
     directories: Vec<Directory>,
@@ -57,7 +58,7 @@ pub(crate) struct Room {
     logs: Vec<LogRoom>,
     log_layout: LogLayout,
     /// Replicas elsewhere whose nodes have told that they do not take all.
-    elsewhere: BTreeMap<(GroupId, ReplicaId), Takes>,
+    elsewhere: Arc<BTreeMap<(GroupId, ReplicaId), Takes>>,
     /// Other nodes whose flushes do not keep up with writes.
     behind_elsewhere: BTreeSet<NodeId>,
     pub(crate) debts: Debts,
@@ -129,8 +130,8 @@ impl Room {
 
     /// Another node has told how its replicas are. Returns whether leaders here have to take notice.
     pub(crate) fn note_elsewhere(&mut self, from: NodeId, report: &Report) -> bool {
-        let known = &mut self.elsewhere;
-        let before = known.clone();
+        let before = Arc::clone(&self.elsewhere);
+        let known = Arc::make_mut(&mut self.elsewhere);
         if report.is_complete {
             known.retain(|(_, replica), _| replica.node() != from);
         }

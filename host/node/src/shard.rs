@@ -33,8 +33,8 @@ pub(crate) struct Shard {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) engines: Arc<dyn Engines>,
     pub(crate) random: Random,
-    /// What it goes by. Only the rest of the node changes it.
-    pub(crate) view: View,
+    /// What it goes by. The rest of the node makes it, and exchanges it for a newer one.
+    pub(crate) view: Arc<View>,
     pub(crate) requests: Requests,
     pub(crate) replicas: Replicas,
     pub(crate) log_writes: LogWrites,
@@ -63,7 +63,7 @@ impl Shard {
         now: Instant,
     ) -> Self {
         Self {
-            view: View::new(&config),
+            view: Arc::new(View::new(&config)),
             requests: Requests::new(&config, random.next_u64()),
             replicas: Replicas::default(),
             log_writes: LogWrites::default(),

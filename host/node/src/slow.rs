@@ -228,7 +228,7 @@ impl Node {
             PulseOf { node: u32::from(node.0), micros: measured.map(micros), score: u32::from(*score) }
         };
         let measured: Vec<PulseOf> = row.scores.iter().map(of).collect();
-        let (unix_micros, logs) = (self.shard.view.clock.own_unix_micros(now.instant), self.logs_now());
+        let (unix_micros, logs) = (self.view.clock.own_unix_micros(now.instant), self.logs_now());
         let mut frames = Vec::new();
         for (node, link) in &mut self.speeds.links {
             if link.unanswered.len() == UNANSWERED_MAX {
@@ -279,7 +279,7 @@ impl Node {
         if may_judge {
             scores.handle_row(from, SlowRow { late, ..row_of(from, &pulse.measured) }, now.instant);
         }
-        let unix_micros = self.shard.view.clock.own_unix_micros(now.instant);
+        let unix_micros = self.view.clock.own_unix_micros(now.instant);
         let answer = Pulse { echo: pulse.sent, unix_micros, ..Pulse::default() };
         self.shard.send(from, &Frame::Pulse(answer));
     }
@@ -329,7 +329,7 @@ impl Node {
             let is_unfit = is_slow
                 || replica.group.is_held()
                 || (is_late && *group == GroupId::META)
-                || self.shard.view.room.could_take_data_elsewhere(replica);
+                || self.view.room.could_take_data_elsewhere(replica);
             if replica.group.role() != Role::Leader || !is_due || !is_unfit {
                 continue;
             }
@@ -360,7 +360,7 @@ impl Node {
     /// How many groups each node leads, as far as this one has heard.
     fn leaders_by_node(&self) -> BTreeMap<NodeId, usize> {
         let mut led = BTreeMap::new();
-        let groups = self.shard.view.catalogue.iter().flat_map(|catalogue| catalogue.groups());
+        let groups = self.view.catalogue.iter().flat_map(|catalogue| catalogue.groups());
         for (group, _) in groups {
             if let Some((_, leader)) = self.leader_of(group) {
                 *led.entry(leader.node()).or_default() += 1;
@@ -396,7 +396,7 @@ impl Node {
     /// Whether the leadership of `group` may go to `replica` elsewhere, as far as its node goes.
     pub(crate) fn may_lead(&self, group: GroupId, replica: ReplicaId, now: Now) -> bool {
         let node = replica.node();
-        let is_fit = !self.is_slow(node) && !self.shard.view.room.is_full_elsewhere(group, replica);
+        let is_fit = !self.is_slow(node) && !self.view.room.is_full_elsewhere(group, replica);
         self.is_alive(node, now) && is_fit && !self.is_damaged(group, replica)
     }
 

@@ -12,7 +12,7 @@ use hedgerow_env::Now;
 use hedgerow_placement::{Catalogue, Replica, ReplicaRole, Table, TableKind, TableState};
 use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId, TableId};
 use serde_json::{Value, json};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes per second below which a transfer stands still, so that nobody knows how long it takes.
 const STANDSTILL: u64 = 1 << 10;
@@ -289,11 +289,11 @@ impl Node {
         let (slow_score, is_slow) = self.slow_score(node);
         NodeFacts {
             node,
-            address: self.shard.view.address_text(node).map(|text| text.to_string()),
+            address: self.view.address_text(node).map(|text| text.to_string()),
             slow_score,
             is_slow,
-            clock_ahead_ms: self.shard.view.clock.ahead_micros(node).map(|micros| micros / 1_000),
-            is_clock_off: self.shard.view.clock.is_off(node),
+            clock_ahead_ms: self.view.clock.ahead_micros(node).map(|micros| micros / 1_000),
+            is_clock_off: self.view.clock.is_off(node),
         }
     }
 
@@ -313,12 +313,15 @@ impl Node {
         let is_leaderless = |hosted: &Hosted| matches!(hosted, Hosted::Running(it) if it.group.leader().is_none());
         let leaderless = self.shard.replicas.hosted.iter().filter(|(_, hosted)| is_leaderless(hosted));
         let leaderless: Vec<GroupId> = leaderless.map(|(group, _)| *group).collect();
-        self.shard.view.leaderless = leaderless.into_iter().map(|group| (group, self.voters_up(group))).collect();
+        let leaderless: BTreeMap<_, _> = leaderless.into_iter().map(|group| (group, self.voters_up(group))).collect();
+        if *self.view.leaderless != leaderless {
+            self.change_view(|view| view.leaderless = leaderless.into());
+        }
     }
 
     /// How many of the voting replicas of a group are there, on nodes that are up.
     fn voters_up(&self, group: GroupId) -> usize {
-        let partition = self.shard.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(group));
+        let partition = self.view.catalogue.as_ref().and_then(|catalogue| catalogue.group(group));
         let Some(partition) = partition else { return 0 };
         let is_without = |voter: &ReplicaId| self.reports.told().is_without(group, *voter, partition.replica(*voter));
         let is_up = |voter: &ReplicaId| self.was_alive(voter.node()) && !is_without(voter);
@@ -327,9 +330,8 @@ impl Node {
 
     /// The tables that the user of a connection may know of, without their partitions.
     pub(crate) fn tables_told(&self, connection: ConnectionId) -> Result<Value, Refusal> {
-        let catalogue = self.shard.view.catalogue.as_ref().ok_or_else(|| self.shard.view.no_catalogue())?;
-        let seen =
-            catalogue.tables.values().filter(|it| self.shard.requests.may_see(&self.shard.view, connection, &it.name));
+        let catalogue = self.view.catalogue.as_ref().ok_or_else(|| self.view.no_catalogue())?;
+        let seen = catalogue.tables.values().filter(|it| self.shard.requests.may_see(&self.view, connection, &it.name));
         let (dropped, in_use): (Vec<&Table>, Vec<&Table>) = seen.partition(|table| table.dropped.is_some());
         let told = |tables: Vec<&Table>| tables.into_iter().map(table_told).collect::<Vec<_>>();
         Ok(json!({ "tables": told(in_use), "dropped_tables": told(dropped) }))

@@ -102,7 +102,7 @@ impl Node {
             return;
         }
         // Clients are not sent there.
-        self.shard.view.addresses.forget_reached(node);
+        self.change_addresses(|addresses| addresses.forget_reached(node));
         if !is_configured || node == self.config.node || !self.config.peers.contains_key(&node) {
             return;
         }

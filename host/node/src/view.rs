@@ -1,7 +1,8 @@
-//! What the shard goes by of the rest of the node, which makes it: the shard only reads it.
+//! What shards go by of the rest of the node, which makes it. A shard has it as a whole that nobody changes; what changes is a new one.
 
 use crate::address::Addresses;
 use crate::config::Config;
+use crate::node::Node;
 use crate::room::Room;
 use hedgerow_env::Now;
 use hedgerow_placement::{Catalogue, Clock, ClockWord, Settings, Table};
@@ -9,31 +10,31 @@ use hedgerow_types::{GroupId, NodeId, Refusal, TableId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What is known of the cluster and of the node's own state.
-#[derive(Debug)]
+/// What is known of the cluster and of the node's own state. A new one is made many times in a second, so that what may be large is shared.
+#[derive(Clone, Debug)]
 pub(crate) struct View {
     /// What this node acts on: the newest catalogue it has seen.
     pub(crate) catalogue: Option<Arc<Catalogue>>,
     /// The tables' options, by table.
-    pub(crate) settings: BTreeMap<TableId, Settings>,
+    pub(crate) settings: Arc<BTreeMap<TableId, Settings>>,
     /// The nodes that have replicas of each table, or are to have some.
-    pub(crate) hosts: BTreeMap<TableId, BTreeSet<NodeId>>,
+    pub(crate) hosts: Arc<BTreeMap<TableId, BTreeSet<NodeId>>>,
     /// Where the nodes are.
-    pub(crate) addresses: Addresses,
+    pub(crate) addresses: Arc<Addresses>,
     /// What time it is.
     pub(crate) clock: Clock,
     /// The nodes that have been heard of lately, this one included.
     pub(crate) alive: BTreeSet<NodeId>,
     /// Of groups here that know no leader: how many of the voters are up.
-    pub(crate) leaderless: BTreeMap<GroupId, usize>,
+    pub(crate) leaderless: Arc<BTreeMap<GroupId, usize>>,
     /// What the founding of the cluster waits for, if it does.
-    pub(crate) forming: String,
+    pub(crate) forming: Arc<str>,
     /// The node hands over what it leads and will stop.
     pub(crate) is_draining: bool,
     /// Flushes do not keep up with writes.
     pub(crate) is_storage_behind: bool,
     /// What the disks have room for.
-    pub(crate) room: Room,
+    pub(crate) room: Arc<Room>,
 }
 
 impl View {
@@ -41,24 +42,24 @@ impl View {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             catalogue: None,
-            settings: BTreeMap::new(),
-            hosts: BTreeMap::new(),
-            addresses: Addresses::new(config),
+            settings: Arc::default(),
+            hosts: Arc::default(),
+            addresses: Arc::new(Addresses::new(config)),
             clock: Clock::new(config.node, config.peers.len(), config.clock_skew_max),
             alive: BTreeSet::from([config.node]),
-            leaderless: BTreeMap::new(),
-            forming: String::new(),
+            leaderless: Arc::default(),
+            forming: Arc::default(),
             is_draining: false,
             is_storage_behind: false,
-            room: Room::new(config),
+            room: Arc::new(Room::new(config)),
         }
     }
 
     /// Goes by `catalogue` from now on.
     pub(crate) fn go_by(&mut self, catalogue: Arc<Catalogue>) {
         let settings = |table: &Table| Settings::from_options(&table.options).unwrap_or_default();
-        self.settings = catalogue.tables.iter().map(|(id, table)| (*id, settings(table))).collect();
-        self.hosts = catalogue.tables.iter().map(|(id, table)| (*id, table.hosts())).collect();
+        self.settings = Arc::new(catalogue.tables.iter().map(|(id, table)| (*id, settings(table))).collect());
+        self.hosts = Arc::new(catalogue.tables.iter().map(|(id, table)| (*id, table.hosts())).collect());
         self.catalogue = Some(catalogue);
     }
 
@@ -98,7 +99,7 @@ impl View {
 
     /// What everybody is told who asks for something while the node knows no catalogue.
     pub(crate) fn no_catalogue(&self) -> Refusal {
-        match self.forming.as_str() {
+        match &*self.forming {
             "" => Refusal::NotReady("the cluster is being formed".into()),
             forming => Refusal::NotReady(forming.to_owned()),
         }
@@ -126,5 +127,24 @@ impl View {
             Some(up) => format!("no leader: {up} of {voters} replicas up"),
             None => "no leader yet".to_owned(),
         }
+    }
+}
+
+impl Node {
+    /// Has the shard go by something else from now on.
+    pub(crate) fn change_view<R>(&mut self, change: impl FnOnce(&mut View) -> R) -> R {
+        let changed = change(Arc::make_mut(&mut self.view));
+        self.shard.view = Arc::clone(&self.view);
+        changed
+    }
+
+    /// As [`Node::change_view`], of where the nodes are.
+    pub(crate) fn change_addresses<R>(&mut self, change: impl FnOnce(&mut Addresses) -> R) -> R {
+        self.change_view(|view| change(Arc::make_mut(&mut view.addresses)))
+    }
+
+    /// As [`Node::change_view`], of what the disks have room for.
+    pub(crate) fn change_room<R>(&mut self, change: impl FnOnce(&mut Room) -> R) -> R {
+        self.change_view(|view| change(Arc::make_mut(&mut view.room)))
     }
 }

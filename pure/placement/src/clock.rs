@@ -55,7 +55,7 @@ pub enum ClockWord {
 }
 
 /// The clock of one node: what it makes of its own wall clock and the others'.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Clock {
     node: NodeId,
     node_count: usize,
