@@ -326,12 +326,12 @@ impl Node {
         if let Asker::Client { caller, audited } = &mut asker {
             let connection = caller.connection;
             if let Some(refusal) =
-                self.shard.serving().why_not_command(&Asking::Here(connection), command, argument, now)
+                self.front.why_not_command(&self.view, &Asking::Here(connection), (command, argument), now)
             {
                 return self.answer_admin(asker, Err(refusal));
             }
             if CHANGES.contains(&command) {
-                match self.shard.requests.note_command(connection, (command, argument), now.instant) {
+                match self.front.note_command(connection, (command, argument), now.instant) {
                     Ok(told) => *audited = told,
                     Err(refusal) => return self.answer_admin(asker, Err(refusal)),
                 }
@@ -394,7 +394,7 @@ impl Node {
             }
             "whoami" => {
                 let answer = parse::<Nothing>(argument);
-                let answer = answer.map(|Nothing {}| self.shard.requests.who_told(&self.view, asker.connection()));
+                let answer = answer.map(|Nothing {}| self.front.who_told(&self.view, asker.connection()));
                 return self.answer_admin(asker, answer);
             }
             "slow" => {
@@ -487,6 +487,7 @@ impl Node {
             Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
         };
         let mut told = self.shard.requests.told();
+        self.front.add_told(&mut told);
         told["node"] = json!(self.config.node.0);
         told["read_index"] = self.shard.read_indexes.counts.to_json();
         told["quorum"] = self.shard.read_indexes.tail_counts.to_json();
@@ -677,7 +678,7 @@ impl Node {
             Asker::Peer { node, id } => self.answer_peer(node, id, answer),
             Asker::Client { caller, audited } => {
                 if let Some(told) = audited {
-                    self.shard.requests.audit().note_outcome(&told, answer.as_ref().err().map(ToString::to_string));
+                    self.front.audit().note_outcome(&told, answer.as_ref().err().map(ToString::to_string));
                 }
                 match answer {
                     Err(refusal) => self.answer_admin_refused(&caller, &refusal),

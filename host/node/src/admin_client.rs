@@ -29,7 +29,7 @@ const MESSAGE_MAX: usize = 512;
 
 impl Node {
     pub(crate) fn serve_admin(&mut self, caller: Caller, body: Body, now: Now) {
-        if let Some(refusal) = self.shard.serving().why_not_call(caller.connection, &body, now) {
+        if let Some(refusal) = self.front.why_not_call(&self.view, caller.connection, &body, now) {
             return self.answer_admin_refused(&caller, &refusal);
         }
         let asker = Asker::client;
@@ -64,7 +64,7 @@ impl Node {
             },
             Body::ListTables(list) => {
                 let tables = self.view.catalogue.iter().flat_map(|it| it.tables.values());
-                let seen = tables.filter(|it| self.shard.requests.may_see(&self.view, caller.connection, &it.name));
+                let seen = tables.filter(|it| self.front.may_see(&self.view, caller.connection, &it.name));
                 let infos = seen.map(table_info).collect();
                 let reply = listed(infos, &list);
                 self.shard.serving().answer(&caller, &Reply::ListTables(reply), Reflected::default());

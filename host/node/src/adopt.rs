@@ -212,7 +212,7 @@ impl Node {
         // A group that began anew counts its terms from the beginning.
         self.forget_leaders(|group, leader| was_removed(&catalogue, group, leader));
         self.change_view(|view| view.go_by(catalogue));
-        self.shard.serving().end_outdated_logins();
+        self.front.end_outdated_logins(&mut self.shard.serving());
         self.check_own_life();
         self.refresh_shapes();
         self.reconcile_hosting(now);
@@ -226,7 +226,7 @@ impl Node {
             before.nodes.get(id).is_some_and(same)
         };
         for (id, node) in catalogue.nodes.iter().filter(|(id, node)| !is_known(id, node)) {
-            self.shard.requests.audit().note_member(*id, &node.address);
+            self.front.audit().note_member(*id, &node.address);
         }
     }
 

@@ -45,7 +45,7 @@ impl Node {
             Event::Tick => self.handle_tick(now),
             Event::Wake => self.shard.handle_wake(now),
             Event::ClientOpened(connection, who, from, bound) => {
-                self.shard.requests.note_opened(connection, who, from, bound, now.instant)
+                self.front.note_opened(connection, who, from, bound, now.instant)
             }
             Event::Client(connection, frame) => self.handle_client(connection, frame, now),
             Event::ClientClosed(connection) => self.handle_client_closed(connection),

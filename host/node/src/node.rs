@@ -22,6 +22,7 @@ use crate::outbox::{ConnectionId, Outbox};
 use crate::peer::Frame;
 use crate::replica::Hosted;
 use crate::report::Reports;
+use crate::requests::front::{Front, Taken};
 use crate::shard::Shard;
 use crate::slow::Speeds;
 use crate::strangers::Strangers;
@@ -38,6 +39,8 @@ use std::time::Duration;
 /// One node of the cluster.
 #[derive(Debug)]
 pub struct Node {
+    /// What takes in clients' frames.
+    pub(crate) front: Front,
     /// What serves.
     pub(crate) shard: Shard,
     /// What that goes by. Changed by [`Node::change_view`] alone.
@@ -116,14 +119,18 @@ impl Node {
         self.tick_admin(now);
         self.note_leaderless();
         self.shard.requests.tick(now.instant);
-        self.shard.serving().end_late_logins(now.instant);
+        self.front.tick(&mut self.shard.serving(), now.instant);
     }
 
     /// A whole frame came from a client. `now` must have been read after it came.
     pub(crate) fn handle_client(&mut self, connection: ConnectionId, frame: Bytes, now: Now) {
         let now = self.view.agreed(now);
-        if let Some((caller, body)) = self.shard.serving().handle_client(connection, frame, now) {
-            self.serve_admin(caller, body, now);
+        let mut serving = self.shard.serving();
+        match self.front.take(&mut serving, connection, frame, now) {
+            Some(Taken::Data(caller, header, body)) => serving.serve_data(caller, &header, &body, now),
+            Some(Taken::Cancel(connection, cancel)) => serving.handle_cancel(connection, &cancel, now),
+            Some(Taken::Admin(caller, body)) => self.serve_admin(caller, body, now),
+            None => {}
         }
     }
 
@@ -309,6 +316,7 @@ impl Node {
     pub(crate) fn handle_client_closed(&mut self, connection: ConnectionId) {
         self.shard.serving().drop_requests_of(connection);
         self.shard.requests.forget_connection(connection);
+        self.front.forget(connection);
         self.admin.telling.forget(connection);
         self.shard.outbox.clients.remove(&connection);
     }

@@ -42,6 +42,9 @@ pub(crate) enum Notice {
 impl Node {
     /// Takes what the shard has said, in the order in which it was said, until nothing is left.
     pub(crate) fn take_notices(&mut self, now: Now) {
+        for replied in self.shard.requests.take_replied() {
+            self.front.note_reply(&replied);
+        }
         while !self.shard.notices.is_empty() {
             for notice in std::mem::take(&mut self.shard.notices) {
                 self.handle_notice(notice, now);

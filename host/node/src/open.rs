@@ -19,6 +19,7 @@ use crate::metadata::Metadata;
 use crate::node::Node;
 use crate::replica::{Hosted, directory_of, incoming_of, owner_of};
 use crate::report::Reports;
+use crate::requests::front::Front;
 use crate::shard::Shard;
 use crate::slow::Speeds;
 use crate::strangers::Strangers;
@@ -217,6 +218,7 @@ impl Node {
         let mut shard = Shard::new(Arc::clone(&config), Arc::clone(&disk), Arc::clone(&engines), random, now.instant);
         let mut node = Node {
             admin: AdminCalls::new(shard.random.next_u64()),
+            front: Front::new(&config),
             view: Arc::clone(&shard.view),
             shard,
             speeds: Speeds::new(&config),

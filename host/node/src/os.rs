@@ -166,8 +166,8 @@ pub fn start(config: Config, disk: Arc<dyn Disk>, engines: Arc<dyn Engines>) -> 
     if let Some(own) = own {
         opened.node.note_address(opened.node.id(), own);
     }
-    opened.node.shard.requests.audit().note_start();
-    opened.node.shard.requests.audit().count_losses_in(losses);
+    opened.node.front.audit().note_start();
+    opened.node.front.audit().count_losses_in(losses);
     let (arrivals, inbox) = mpsc::unbounded_channel();
     let (state_sender, state) = watch::channel(State::Starting);
     let stop = arrivals.clone();
@@ -307,7 +307,7 @@ fn run(
         host.spawn("the task that accepts connections", accept(Rc::clone(&host), listener));
         peer::start(&host);
         let result = drive(&host, &committers, &workers, arrivals, inbox, state).await;
-        host.node.borrow_mut().shard.requests.audit().end(result.is_ok());
+        host.node.borrow_mut().front.audit().end(result.is_ok());
         write_audit(&host, &workers);
         result
     });
@@ -460,7 +460,7 @@ fn refuse_unread(host: &Host, connection: ConnectionId) {
 fn write_audit(host: &Host, workers: &Workers) {
     let Some(audit) = &workers.audit else { return };
     let mut node = host.node.borrow_mut();
-    let (records, now) = (node.shard.requests.audit(), OsClock.read());
+    let (records, now) = (node.front.audit(), OsClock.read());
     for (from, reason) in host.security.take_refused() {
         records.note_login_refused(from, &reason, now.instant);
     }

@@ -132,7 +132,7 @@ impl Node {
         let sender = self.identity.start();
         let (command, argument) = (command.to_owned(), argument.to_owned());
         // It knows a newer catalogue than this node, perhaps.
-        let principal = asker.client_connection().map(|connection| self.shard.requests.principal(connection));
+        let principal = asker.client_connection().map(|connection| self.front.principal(connection));
         let request = AdminRequest { id, command, argument, sender, repeated_to: 0, principal };
         let receiver = self.reports.told().nodes.get(&to).map_or(0, |(report, _)| report.process);
         let may_repeat = request.argument.len() <= REPEATED_SIZE_MAX && (receiver != 0 || only_looks(&request.command));
@@ -155,13 +155,13 @@ impl Node {
         }
         let command = (request.command.as_str(), request.argument.as_str());
         if let Some(principal) = &request.principal
-            && let Some(refusal) = self.shard.serving().why_not_passed_on(principal, command, now)
+            && let Some(refusal) = self.front.why_not_passed_on(&self.view, principal, command, now)
         {
             return self.answer_admin(asker, Err(refusal));
         }
         if CHANGES.contains(&command.0) {
             let who = request.principal.as_ref().map_or(Who::Node, Who::named);
-            self.shard.requests.audit().note_passed_on(from, &who, command);
+            self.front.audit().note_passed_on(from, &who, command);
         }
         // What was passed on once is not passed on again.
         let is_for_any = matches!(command.0, "checksum_here" | "throttle_here" | "transfer");

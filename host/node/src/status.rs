@@ -331,7 +331,7 @@ impl Node {
     /// The tables that the user of a connection may know of, without their partitions.
     pub(crate) fn tables_told(&self, connection: ConnectionId) -> Result<Value, Refusal> {
         let catalogue = self.view.catalogue.as_ref().ok_or_else(|| self.view.no_catalogue())?;
-        let seen = catalogue.tables.values().filter(|it| self.shard.requests.may_see(&self.view, connection, &it.name));
+        let seen = catalogue.tables.values().filter(|it| self.front.may_see(&self.view, connection, &it.name));
         let (dropped, in_use): (Vec<&Table>, Vec<&Table>) = seen.partition(|table| table.dropped.is_some());
         let told = |tables: Vec<&Table>| tables.into_iter().map(table_told).collect::<Vec<_>>();
         Ok(json!({ "tables": told(in_use), "dropped_tables": told(dropped) }))

@@ -275,7 +275,7 @@ async fn receive_frames(host: &Host, stream: &Stream, buffer: &mut BytesMut) -> 
     })?;
     let Some(_admitted) = host.security.admit_node(stream, NodeId(greeting.node), address) else { return Ok(()) };
     if stream.is_secure() {
-        host.node.borrow_mut().shard.requests.audit().note_login(&crate::Who::Node, address, OsClock.now());
+        host.node.borrow_mut().front.audit().note_login(&crate::Who::Node, address, OsClock.now());
     }
     let met = host.node.borrow_mut().handle_greeting(&greeting, address);
     let caller = match met {

@@ -200,7 +200,7 @@ impl Serving<'_> {
             Reply::Failed(_) => self.requests.load.refuse(caller.is_data()),
             _ => {
                 self.requests.load.answer(caller.is_data());
-                self.requests.limits.note_reply(caller.connection, reply.len(), caller.received);
+                self.requests.note_reply(&caller, reply.len());
             }
         }
         if caller.has_passed {

@@ -12,9 +12,10 @@
 
 use crate::config::{Config, UserLimits};
 use crate::outbox::ConnectionId;
-use crate::requests::Serving;
+use crate::requests::Replied;
 use crate::requests::bucket::Bucket;
 use crate::requests::caller::Caller;
+use crate::requests::front::Front;
 use crate::requests::read_counts::Lines;
 use crate::requests::users::Who;
 use hedgerow_env::Now;
@@ -223,12 +224,12 @@ impl Limits {
         }
     }
 
-    /// A reply of so many bytes is sent to a request that passed, and that came at `at`.
-    pub(crate) fn note_reply(&mut self, connection: ConnectionId, bytes: usize, at: Instant) {
-        if let Some(Connection { user, .. }) = self.connections.get(&connection)
+    /// A request that passed has its reply.
+    pub(crate) fn note_reply(&mut self, replied: &Replied) {
+        if let Some(Connection { user, .. }) = self.connections.get(&replied.connection)
             && let Some(usage) = self.users.get_mut(user)
         {
-            usage.charge(&self.limits, bytes, at);
+            usage.charge(&self.limits, replied.bytes, replied.received);
         }
     }
 
@@ -268,21 +269,17 @@ impl Limits {
     }
 }
 
-impl Serving<'_> {
-    /// Whether `caller` is refused because its user asks for more than it may; it has its answer then.
-    pub(crate) fn is_over_limit(&mut self, caller: &Caller, now: Now) -> bool {
-        let Some(Refused { text, closes }) = self.requests.limits.judge(caller, now.instant) else { return false };
-        let (who, from) = self.requests.users.at(caller.connection);
-        self.requests.audit().note_limited((&who, from), &text, now.instant);
-        if let Some(left_out) = self.requests.limits.lines.poll(now.instant) {
+impl Front {
+    /// Why `caller` is refused because its user asks for more than it may, and whether its connection ends with that.
+    pub(super) fn why_over_limit(&mut self, caller: &Caller, now: Now) -> Option<(Refusal, bool)> {
+        let Refused { text, closes } = self.limits.judge(caller, now.instant)?;
+        let (who, from) = self.users.at(caller.connection);
+        self.users.audit.note_limited((&who, from), &text, now.instant);
+        if let Some(left_out) = self.limits.lines.poll(now.instant) {
             let from = from.map(tracing::field::display);
             tracing::warn!(from, left_out, "a request is refused: {text}");
         }
-        self.answer_failed(caller, &Refusal::Busy(text));
-        if closes {
-            self.outbox.closed.push(caller.connection);
-        }
-        true
+        Some((Refusal::Busy(text), closes))
     }
 }
 

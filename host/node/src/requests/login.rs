@@ -10,6 +10,7 @@ use super::Serving;
 use super::attempts::Attempts;
 use super::audit::network;
 use super::caller::Caller;
+use super::front::Front;
 use super::read_counts::Lines;
 use super::reads::Reflected;
 use super::users::Who;
@@ -206,30 +207,30 @@ fn challenge(catalogue: &Catalogue, bound: &Bound, user: &str) -> Challenge {
     }
 }
 
-impl Serving<'_> {
+impl Front {
     /// Takes a step of a login, if the connection may log in.
-    pub(super) fn negotiate(&mut self, caller: &Caller, asked: &Negotiation, now: Now) {
+    pub(super) fn negotiate(&mut self, serving: &mut Serving<'_>, caller: &Caller, asked: &Negotiation, now: Now) {
         let connection = caller.connection;
-        let (_, from) = self.requests.users.at(connection);
-        let logins = &mut self.requests.logins;
+        let (_, from) = self.users.at(connection);
+        let logins = &mut self.logins;
         let (Some(mut login), Some(from)) = (logins.open.remove(&connection), from.map(network)) else {
-            return self.answer_negotiation(caller, NegotiationStatus::AuthDisabled, "");
+            return answer(serving, caller, NegotiationStatus::AuthDisabled, "");
         };
-        let Some(catalogue) = &self.view.catalogue else {
+        let Some(catalogue) = &serving.view.catalogue else {
             logins.open.insert(connection, login);
-            return self.answer_failed(caller, &self.view.no_catalogue());
+            return serving.answer_failed(caller, &serving.view.no_catalogue());
         };
         let named = login.negotiation.user().map(str::to_owned);
         match logins.step(&mut login, asked, catalogue, (from, now.instant)) {
             Ok(Step::Said(status, text)) => {
                 logins.open.insert(connection, login);
-                self.answer_negotiation(caller, status, &text);
+                answer(serving, caller, status, &text);
             }
             Ok(Step::LoggedIn { user, verifier, message }) => {
                 logins.counts.succeeded += 1;
                 logins.attempts.note_succeeded(from, &user);
-                self.requests.note_logged_in(connection, &user, verifier, now.instant);
-                self.answer_negotiation(caller, NegotiationStatus::Success, &message);
+                self.note_logged_in(connection, &user, verifier, now.instant);
+                answer(serving, caller, NegotiationStatus::Success, &message);
             }
             Err(refused) => {
                 let named = login.negotiation.user().map(str::to_owned).or(named);
@@ -238,22 +239,17 @@ impl Serving<'_> {
                     Refused::Failed(failure) => failure.word(),
                     Refused::Unseen => TOO_MANY,
                 };
-                self.answer_negotiation(caller, NegotiationStatus::AuthFailed, &format!("e={word}"));
-                self.requests.logins.failed.insert(connection);
-                self.outbox.closed.push(connection);
+                answer(serving, caller, NegotiationStatus::AuthFailed, &format!("e={word}"));
+                self.logins.failed.insert(connection);
+                serving.outbox.closed.push(connection);
             }
         }
     }
 
-    fn answer_negotiation(&mut self, caller: &Caller, status: NegotiationStatus, text: &str) {
-        let reply = NegotiationReply { status: status.code(), msg: Bytes::copy_from_slice(text.as_bytes()) };
-        self.answer(caller, &Reply::Negotiation(reply), Reflected::default());
-    }
-
     fn note_login_refused(&mut self, connection: ConnectionId, named: Option<&str>, refused: &Refused, now: Instant) {
-        let (_, address) = self.requests.users.at(connection);
+        let (_, address) = self.users.at(connection);
         let Some(address) = address else { return };
-        let logins = &mut self.requests.logins;
+        let logins = &mut self.logins;
         // No user has a longer name, nor one with other characters.
         let is_name = |name: &&str| {
             name.len() <= HOLDER_NAME_SIZE_MAX && name.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-')
@@ -280,29 +276,27 @@ impl Serving<'_> {
         if let Some(left_out) = logins.lines.poll(now) {
             tracing::warn!(from = %address, left_out, "{text}");
         }
-        self.requests.audit().note_login_failed(address, text, now);
+        self.users.audit.note_login_failed(address, text, now);
     }
 
     /// Time has passed: connections end whose logins take too long.
-    pub(crate) fn end_late_logins(&mut self, now: Instant) {
-        let late = self.requests.logins.take_late(now);
-        self.outbox.closed.extend(late);
+    pub(super) fn end_late_logins(&mut self, serving: &mut Serving<'_>, now: Instant) {
+        let late = self.logins.take_late(now);
+        serving.outbox.closed.extend(late);
     }
 
     /// Another catalogue is acted on: connections end whose user has another password now, or none.
-    pub(crate) fn end_outdated_logins(&mut self) {
-        let Some(catalogue) = &self.view.catalogue else { return };
-        let ended = self.requests.users.take_outdated(catalogue);
+    pub(crate) fn end_outdated_logins(&mut self, serving: &mut Serving<'_>) {
+        let Some(catalogue) = &serving.view.catalogue else { return };
+        let ended = self.users.take_outdated(catalogue);
         for connection in ended {
-            self.requests.logins.counts.ended += 1;
-            let (from, id) = (self.requests.users.at(connection).1.map(tracing::field::display), connection.0);
+            self.logins.counts.ended += 1;
+            let (from, id) = (self.users.at(connection).1.map(tracing::field::display), connection.0);
             tracing::info!(connection = id, from, "a connection is closed: its user's password was changed or removed");
-            self.outbox.closed.push(connection);
+            serving.outbox.closed.push(connection);
         }
     }
-}
 
-impl super::Requests {
     /// Somebody has proven on a connection to be `user`.
     fn note_logged_in(&mut self, connection: ConnectionId, user: &str, verifier: Verifier, now: Instant) {
         let who = Who::User(user.into());
@@ -313,6 +307,11 @@ impl super::Requests {
             self.limits.note_opened(connection, &who, from);
         }
     }
+}
+
+fn answer(serving: &mut Serving<'_>, caller: &Caller, status: NegotiationStatus, text: &str) {
+    let reply = NegotiationReply { status: status.code(), msg: Bytes::copy_from_slice(text.as_bytes()) };
+    serving.answer(caller, &Reply::Negotiation(reply), Reflected::default());
 }
 
 #[cfg(test)]

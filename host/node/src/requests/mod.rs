@@ -3,6 +3,7 @@
 //!
 //! | file | idea |
 //! |---|---|
+//! | `front.rs` | a client's frame: whose it is, whether they may ask for that now, and who goes on with it |
 //! | `caller.rs`, `callers.rs` | who asked; all requests that wait, and where each does |
 //! | `serve.rs`, `scan.rs` | clients' data operations |
 //! | `queue.rs` | reads that wait for their turn: extra attempts behind first ones, connections in turn, deadlines |
@@ -28,6 +29,7 @@ pub(crate) mod caller;
 pub(crate) mod callers;
 pub(crate) mod cancel;
 pub(crate) mod forward;
+pub(crate) mod front;
 pub(crate) mod held;
 pub(crate) mod limits;
 pub(crate) mod load;
@@ -46,30 +48,26 @@ pub(crate) mod waiting;
 
 use crate::config::{Config, FRAME_COST, REQUEST_BYTES_PER_TURN};
 use crate::outbox::{ConnectionId, Outbox};
-use crate::peer::{Frame, Principal};
+use crate::peer::Frame;
 use crate::replicas::Replicas;
-use crate::requests::audit::{Audit, Told};
 use crate::view::View;
+use caller::Caller;
 use callers::Callers;
 #[cfg(feature = "mutations")]
 use cancel::AttemptName;
 use cancel::CancelCounts;
 use forward::Forwards;
 use hedgerow_types::random::Random;
-use hedgerow_types::{Instant, NodeId, Refusal};
-use limits::Limits;
+use hedgerow_types::{Instant, NodeId};
 use load::NodeLoad;
-use login::{Bound, Logins};
 use queue::{Queue, QueueCounts};
 use read_counts::{Lines, ReadCounts};
 use read_jobs::{Line, ReadJobs};
 use scan::Scans;
 use serde_json::{Value, json};
-use std::net::IpAddr;
 use std::time::Duration;
 use throttle::Throttles;
 use tie::Ties;
-use users::{Users, Who};
 
 /// The requests of clients that wait, and what is counted of all of them.
 #[derive(Debug)]
@@ -93,11 +91,20 @@ pub(crate) struct Requests {
     read_counts: ReadCounts,
     throttles: Throttles,
     forwards: Forwards,
-    users: Users,
-    logins: Logins,
-    limits: Limits,
+    /// Replies that left since the front was told of them: on which connection, how many bytes, and when the request came. Only where users have
+    /// limits.
+    replied: Option<Vec<Replied>>,
     /// Lines about slow requests.
     slow_lines: Lines,
+}
+
+/// A reply that has left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replied {
+    connection: ConnectionId,
+    bytes: usize,
+    /// When the request came.
+    received: Instant,
 }
 
 /// Requests with what they are served from. They take notice of the rest of the node only by the view.
@@ -134,17 +141,13 @@ impl Requests {
             read_counts: ReadCounts::default(),
             throttles: Throttles::default(),
             forwards: Forwards::default(),
-            users: Users::new(config),
-            logins: Logins::default(),
-            limits: Limits::new(config),
+            replied: config.user_limits.is_any().then(Vec::new),
             slow_lines: Lines::default(),
         }
     }
 
     /// Time has passed.
     pub(crate) fn tick(&mut self, now: Instant) {
-        self.users.audit.tick(now);
-        self.limits.tick(now);
         self.scans.forget_idle(now);
         self.read_counts.tick(now);
     }
@@ -195,60 +198,21 @@ impl Requests {
         self.read_jobs.note_ended(line);
     }
 
-    /// A client's connection begins.
-    pub(crate) fn note_opened(
-        &mut self,
-        connection: ConnectionId,
-        who: Who,
-        from: IpAddr,
-        bound: Option<Bound>,
-        now: Instant,
-    ) {
-        if let Some(bound) = bound {
-            self.logins.note_opened(connection, bound);
+    /// A reply to a request for data left.
+    fn note_reply(&mut self, caller: &Caller, bytes: usize) {
+        if let Some(replied) = &mut self.replied {
+            replied.push(Replied { connection: caller.connection, bytes, received: caller.received });
         }
-        if !self.users.may_everything(&who) {
-            self.limits.note_opened(connection, &who, from);
-        }
-        self.users.note_opened(connection, who, from, now);
     }
 
-    /// A command that changes something is to be carried out for a connection. As [`Audit::note_command`].
-    pub(crate) fn note_command(
-        &mut self,
-        connection: ConnectionId,
-        command: (&str, &str),
-        now: Instant,
-    ) -> Result<Option<Told>, Refusal> {
-        self.users.audit.note_command(self.users.at(connection), command, now)
-    }
-
-    /// The audit log, for what is not a request's.
-    pub(crate) const fn audit(&mut self) -> &mut Audit {
-        &mut self.users.audit
-    }
-
-    /// Who is at the other end of a connection, for another node.
-    pub(crate) fn principal(&self, connection: ConnectionId) -> Principal {
-        self.users.principal(connection)
-    }
-
-    /// Whether the user of a connection may know of the table called `name`.
-    pub(crate) fn may_see(&self, view: &View, connection: ConnectionId, name: &str) -> bool {
-        self.users.may_see(view, connection, name)
-    }
-
-    /// Who is at the other end of a connection, for themselves.
-    pub(crate) fn who_told(&self, view: &View, connection: ConnectionId) -> Value {
-        self.users.told_to(view, connection)
+    /// The replies that have left since this was asked last, for those whose limits they count by.
+    pub(crate) fn take_replied(&mut self) -> Vec<Replied> {
+        self.replied.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// A client's connection is gone, and its scans with it.
     pub(crate) fn forget_connection(&mut self, connection: ConnectionId) {
         self.scans.forget_connection(connection);
-        self.users.forget(connection);
-        self.logins.forget(connection);
-        self.limits.forget(connection);
     }
 
     /// What the operator is told of them.
@@ -256,10 +220,6 @@ impl Requests {
         let mut told = self.read_counts.to_json();
         told["queue"] = self.queue_told();
         told["waiting_bytes"] = json!({ "kept": self.room.size(), "refused": self.room.refused() });
-        told["rights"] = self.users.told();
-        told["logins"] = self.logins.told();
-        told["limits"] = self.limits.told();
-        told["audit"] = json!({ "lost": self.users.audit.lost() });
         told["requests_waiting"] = json!(self.callers.count());
         told["requests_in_flight"] = json!(self.load.in_flight());
         told["service_us"] = json!(self.load.service_us());

@@ -4,12 +4,13 @@ use crate::admin::parse;
 use crate::config::RightsMode;
 use crate::outbox::ConnectionId;
 use crate::peer::Principal;
-use crate::requests::Serving;
 use crate::requests::caller::Caller;
+use crate::requests::front::Front;
 use crate::requests::users::{Asking, Need, Who};
+use crate::view::View;
 use hedgerow_env::Now;
 use hedgerow_placement::{Catalogue, TableRights};
-use hedgerow_types::{Refusal, Status, TableId};
+use hedgerow_types::{Refusal, TableId};
 use hedgerow_wire::{Body, Method};
 use serde::Deserialize;
 
@@ -76,80 +77,75 @@ impl Recalled {
     }
 }
 
-impl Serving<'_> {
-    /// Whether `caller` is refused because its user may not do this with the rows of `table`; it has its answer then.
-    pub(crate) fn is_refused_rows(&mut self, caller: &Caller, table: TableId, now: Now) -> bool {
-        let Rule::Rows(needed) = rule(caller.method) else { return false };
-        // What another node sends on it has looked at.
-        if caller.forwarded_for.is_some() {
-            return false;
+impl Front {
+    /// Why `caller` may not do this with the rows of its table, if that is so. Of a table that is not known somebody else says so.
+    pub(super) fn why_not_rows(&mut self, view: &View, caller: &Caller, now: Now) -> Option<Refusal> {
+        let Rule::Rows(needed) = rule(caller.method) else { return None };
+        let table = caller.group().table;
+        if view.catalogue.as_ref().is_some_and(|catalogue| !catalogue.tables.contains_key(&table)) {
+            return None;
         }
-        let need = Need::Rows(table, needed);
-        let Some(refusal) =
-            self.requests.users.why_not(self.view, &Asking::Here(caller.connection), &need, now.instant)
-        else {
-            return false;
-        };
-        if caller.is_extended || !matches!(refusal, Refusal::NotAllowed(_)) {
-            self.answer_refused(caller, &refusal);
-        } else {
-            // Pegasus' clients do not know `ERR_ACL_DENY` as the end of a request: Python's ends the connection, and Go's asks again until its
-            // time is over. A status is told to the caller at once.
-            self.answer_status(caller, Status::NotSupported);
-        }
-        true
+        self.users.why_not(view, &Asking::Here(caller.connection), &Need::Rows(table, needed), now.instant)
     }
 
     /// Why an administrative call is refused, as far as that follows from what call it is.
-    pub(crate) fn why_not_call(&mut self, connection: ConnectionId, body: &Body, now: Now) -> Option<Refusal> {
+    pub(crate) fn why_not_call(
+        &mut self,
+        view: &View,
+        connection: ConnectionId,
+        body: &Body,
+        now: Now,
+    ) -> Option<Refusal> {
         let need = match (rule(body.method()), body) {
             (Rule::Seen, Body::QueryConfig(query)) => Need::Seen(query.app_name.as_str()),
             (Rule::Nothing | Rule::Rows(_) | Rule::Listing | Rule::Command, _) => return None,
             (Rule::Monitor | Rule::Seen, _) => Need::Monitor,
         };
-        self.requests.users.why_not(self.view, &Asking::Here(connection), &need, now.instant)
+        self.users.why_not(view, &Asking::Here(connection), &need, now.instant)
     }
 
     /// Why an administrative command is refused that another node passes on for `principal`. That node has looked at it by a catalogue that
     /// may be older, or not at all where its configuration does not want that.
     pub(crate) fn why_not_passed_on(
         &mut self,
+        view: &View,
         principal: &Principal,
         (command, argument): (&str, &str),
         now: Now,
     ) -> Option<Refusal> {
         // Whoever proved another password than the one that is acted on here has proved nothing.
-        let known = self.view.catalogue.as_ref().and_then(|it| it.passwords.verifier(&principal.user));
+        let known = view.catalogue.as_ref().and_then(|it| it.passwords.verifier(&principal.user));
         if !principal.password.is_empty() && known.is_none_or(|known| known.fingerprint() != principal.password[..]) {
             let text = format!("the password of user {:?} was changed or removed", principal.user);
             return Some(Refusal::NotAllowed(text));
         }
-        if self.config.rights != RightsMode::Required {
+        if self.users.mode() != RightsMode::Required {
             return None;
         }
         let who = if principal.is_administrator { Who::Node } else { Who::named(principal) };
-        self.why_not_command(&Asking::Elsewhere(who), command, argument, now)
+        self.why_not_command(view, &Asking::Elsewhere(who), (command, argument), now)
     }
 
     /// Why an administrative command is refused. One that is not known is nobody's but those who may do everything.
     pub(crate) fn why_not_command(
         &mut self,
+        view: &View,
         asking: &Asking,
-        command: &str,
-        argument: &str,
+        (command, argument): (&str, &str),
         now: Now,
     ) -> Option<Refusal> {
-        let mut why_not = |need: Need<'_>| self.requests.users.why_not(self.view, asking, &need, now.instant);
+        let mode = self.users.mode();
+        let mut why_not = |need: Need<'_>| self.users.why_not(view, asking, &need, now.instant);
         match command {
             // They are answered with what their user may know.
             "whoami" | "tables" => return None,
             "grant" | "revoke" | "set_password" | "remove_password" | "users" => return why_not(Need::Grants),
-            _ if self.config.rights == RightsMode::Off => return None,
+            _ if mode == RightsMode::Off => return None,
             "rights" => return why_not(Need::Grants),
             "status" | "reads" | "slow" | "throttle" => return why_not(Need::Monitor),
             _ => {}
         }
-        let names = match named(command, argument, self.view.catalogue.as_deref()) {
+        let names = match named(command, argument, view.catalogue.as_deref()) {
             Ok(names) => names,
             Err(refusal) => return Some(refusal),
         };

@@ -2,7 +2,6 @@
 //!
 //! **Where a read waits for its turn** is `queue.rs`, **where it is served** `reads.rs`. **Where a write is proposed** is [`Serving::serve_write`].
 
-use crate::outbox::ConnectionId;
 use crate::replica::{Origin, Replica};
 use crate::requests::Serving;
 use crate::requests::caller::{Caller, Page};
@@ -15,69 +14,10 @@ use hedgerow_types::op::{Mutation, Read, ReadReply, Write, WriteReply};
 use hedgerow_types::{ClientId, GroupId, Index, Refusal, Sequence, TableId};
 use hedgerow_wire::reply::Failure;
 use hedgerow_wire::serve::{self, Denied, Ident, Operation};
-use hedgerow_wire::{
-    Body, Class, ErrorName, Extension, Header, Method, Rejected, Reply, ReplyExtension, Request, Text,
-};
+use hedgerow_wire::{Body, Class, ErrorName, Extension, Header, Reply, ReplyExtension, Text};
 use std::time::Duration;
 
 impl Serving<'_> {
-    /// A whole frame came from a client. Administrative requests are for others to answer, and handed back.
-    pub(crate) fn handle_client(&mut self, connection: ConnectionId, frame: Bytes, now: Now) -> Option<(Caller, Body)> {
-        let size = frame.len();
-        self.requests.note_taken(size);
-        match hedgerow_wire::decode_request(frame) {
-            Ok(request) => return self.serve(connection, request, size, now),
-            Err(Rejected::Answer { name, sequence_id, error }) => {
-                hedgerow_wire::encode_rejection(self.outbox.client(connection), &name, sequence_id, error);
-            }
-            Err(Rejected::NotImplemented { name, sequence_id }) => {
-                hedgerow_wire::encode_not_implemented(self.outbox.client(connection), &name, sequence_id);
-            }
-            Err(Rejected::Ignore) => {}
-            Err(Rejected::Close(reason)) => {
-                tracing::debug!(connection = connection.0, %reason, "a client's connection is closed");
-                self.outbox.closed.push(connection);
-            }
-        }
-        None
-    }
-
-    fn serve(
-        &mut self,
-        connection: ConnectionId,
-        request: Request,
-        frame_bytes: usize,
-        now: Now,
-    ) -> Option<(Caller, Body)> {
-        let Request { header, sequence_id, body } = request;
-        if self.requests.logins.has_failed(connection) {
-            return None;
-        }
-        let caller = Caller { frame_bytes, ..Caller::of(connection, &header, sequence_id, body.method(), now) };
-        self.requests.load.take(caller.is_data());
-        if caller.method != Method::Negotiation {
-            // Whose the connection is, is settled.
-            self.requests.logins.close(connection);
-        }
-        // Whose limits count is known after a login.
-        if caller.method != Method::Negotiation && self.is_over_limit(&caller, now) {
-            return None;
-        }
-        match caller.method.class() {
-            Class::Read | Class::Scan | Class::Write => self.serve_data(caller, &header, &body, now),
-            Class::Admin => {
-                // What an answer takes grows with the cluster, however short it is. Maps, which clients ask for at any time, are counted by
-                // what they show.
-                if !matches!(body, Body::QueryConfig(_)) {
-                    self.requests.fill_turn();
-                }
-                return Some((caller, body));
-            }
-            Class::Connection => self.serve_connection(&caller, body, now),
-        }
-        None
-    }
-
     /// Serves a read or a write, or whatever of it is left once the table's limit on extra attempts has let it pass.
     pub(crate) fn serve_data(&mut self, mut caller: Caller, header: &Header, body: &Body, now: Now) {
         let (app_id, partition) = (header.app_id as u32, header.partition_index as u32);
@@ -94,7 +34,7 @@ impl Serving<'_> {
             Err(Denied::Refused(refusal)) => return self.answer_refused(&caller, &refusal),
             Err(Denied::Answered(status)) => return self.answer_status(&caller, status),
         };
-        if self.is_refused_rows(&caller, group.table, now) || self.is_denied(&caller, group.table) {
+        if self.is_denied(&caller, group.table) {
             return;
         }
         // Others are not moved through it: it costs a read a tenth.
@@ -150,17 +90,6 @@ impl Serving<'_> {
         match self.replicas.propose(self.view, group, number, write, origin, now) {
             Ok(position) => self.requests.callers.note(id, WaitsIn::Write(group, position.index)),
             Err(refusal) => self.refuse_waiting(id, &refusal, now),
-        }
-    }
-
-    fn serve_connection(&mut self, caller: &Caller, body: Body, now: Now) {
-        if let Body::HedgerowCancel(cancel) = body {
-            self.requests.load.forget();
-            self.handle_cancel(caller.connection, &cancel, now);
-        } else if let Body::Negotiation(asked) = body {
-            self.negotiate(caller, &asked, now);
-        } else {
-            self.requests.load.forget();
         }
     }
 
@@ -268,7 +197,7 @@ impl Serving<'_> {
         let size = out.len() - before;
         self.requests.reply_bytes += size;
         if caller.is_data() && !is_refused {
-            self.requests.limits.note_reply(caller.connection, size, caller.received);
+            self.requests.note_reply(caller, size);
         }
         if caller.has_passed {
             self.requests.throttles.note_bytes(caller.group(), size);

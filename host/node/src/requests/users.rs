@@ -222,6 +222,11 @@ impl Users {
             .collect()
     }
 
+    /// What rights are for here.
+    pub(super) const fn mode(&self) -> RightsMode {
+        self.mode
+    }
+
     /// Whether somebody may do everything at this node, whatever they have been given.
     pub(crate) fn may_everything(&self, who: &Who) -> bool {
         who.may_everything(&self.administrators)

@@ -44,6 +44,10 @@ fn most_in_a_second(taken: &[(Instant, u64)]) -> u64 {
     (0..taken.len()).map(within).max().unwrap_or(0)
 }
 
+fn replied(bytes: usize, received: Instant) -> Replied {
+    Replied { connection: ConnectionId(1), bytes, received }
+}
+
 #[test]
 fn no_second_has_more_requests_than_the_rate_and_a_full_bucket() {
     for seed in 0..200 {
@@ -81,7 +85,7 @@ fn no_second_has_more_bytes_than_the_rate_a_full_bucket_and_the_largest_request(
             now = now + Duration::from_nanos(random.below(60_000_000));
             let (request, reply) = (random.below(2 << 20), random.below(2 << 20));
             if passes(&mut limits, 1, request as usize, now) {
-                limits.note_reply(ConnectionId(1), reply as usize, now);
+                limits.note_reply(&replied(reply as usize, now));
                 passed.push((now, request + reply));
             }
         }
@@ -113,7 +117,7 @@ fn a_large_reply_is_charged_afterwards_and_worked_off() {
     let mut limits = limits(0, 1, 0);
     open(&mut limits, 1, "app");
     assert!(passes(&mut limits, 1, SMALL, at(0)));
-    limits.note_reply(ConnectionId(1), 5 * MIB, at(0));
+    limits.note_reply(&replied(5 * MIB, at(0)));
     let refused = judge(&mut limits, 1, Method::Get, SMALL, at(3_999)).unwrap();
     assert_eq!(refused.text, r#"user "app" is over its limit of 1 MiB per second at this node"#);
     assert!(!refused.closes && passes(&mut limits, 1, SMALL, at(4_001)));
