@@ -113,7 +113,7 @@ impl Node {
             return;
         }
         self.change_addresses(|addresses| addresses.told.insert(node, address.to_owned()));
-        self.shard.outbox.moved.insert(node, address.to_owned());
+        self.shards.first().outbox.moved.insert(node, address.to_owned());
     }
 
     /// `node` was reached at `address`.

@@ -37,6 +37,7 @@ use crate::replica::Hosted;
 use crate::requests::audit::Told;
 use crate::requests::caller::Caller;
 use crate::requests::reads::Reflected;
+use crate::requests::throttle;
 use crate::requests::users::Asking;
 use crate::status::{Subject, Telling};
 use hedgerow_env::Now;
@@ -405,12 +406,12 @@ impl Node {
             "throttle_here" => {
                 let answer = self
                     .table_named(argument)
-                    .map(|table| self.shard.requests.throttle_told_of(&self.view, self.config.node, table));
+                    .map(|table| throttle::told_of(&self.shards.requests(), &self.view, self.config.node, table));
                 return self.answer_admin(asker, answer);
             }
             "throttle" => {
                 let answer = parse::<Nothing>(argument)
-                    .map(|Nothing {}| self.shard.requests.throttle_told(&self.view, self.config.node));
+                    .map(|Nothing {}| throttle::told(&self.shards.requests(), &self.view, self.config.node));
                 return self.answer_admin(asker, answer);
             }
             "status" | "describe" => {
@@ -486,12 +487,10 @@ impl Node {
             Hosted::Running(replica) => replica.reads.len(),
             Hosted::Starting { .. } | Hosted::Lost { .. } => 0,
         };
-        let mut told = self.shard.requests.told();
+        let mut told = self.shards.told();
         self.front.add_told(&mut told);
         told["node"] = json!(self.config.node.0);
-        told["read_index"] = self.shard.read_indexes.counts.to_json();
-        told["quorum"] = self.shard.read_indexes.tail_counts.to_json();
-        told["waiting"] = json!(self.shard.replicas.hosted.values().map(waiting).sum::<usize>());
+        told["waiting"] = json!(self.shards.each_hosted().map(waiting).sum::<usize>());
         told
     }
 
@@ -566,9 +565,11 @@ impl Node {
                 }
             };
         }
-        let Some(replica) = self.shard.running(group) else { return self.answer_admin(asker, Err(Refusal::NotHosted)) };
+        let Some(replica) = self.shards.running(group) else {
+            return self.answer_admin(asker, Err(Refusal::NotHosted));
+        };
         let result = replica.group.transfer_leader(to, now.instant);
-        self.shard.mark_dirty(group);
+        self.shards.mark_dirty(group);
         let answer = result.map(|()| json!({ "to": to.to_string() }));
         self.answer_admin(asker, answer.map_err(|error| Refusal::NotReady(error.to_string())));
     }
@@ -609,7 +610,7 @@ impl Node {
             Err(refusal) => return self.answer_admin(asker, Err(refusal)),
         };
         hosts.retain(|host| self.is_alive(*host, now));
-        let call = self.gather(asker, hosts.len(), now.instant + wait, crate::requests::throttle::of_all_nodes);
+        let call = self.gather(asker, hosts.len(), now.instant + wait, throttle::of_all_nodes);
         for host in hosts {
             if host == self.config.node {
                 self.run_admin("throttle_here", argument, Asker::Gather(call), now);
@@ -684,7 +685,7 @@ impl Node {
                     Err(refusal) => self.answer_admin_refused(&caller, &refusal),
                     Ok(answer) => {
                         let reply = crate::admin_client::reply_of(caller.method, &answer);
-                        self.shard.serving().answer(&caller, &reply, Reflected::default());
+                        self.shards.first().serving().answer(&caller, &reply, Reflected::default());
                     }
                 }
             }
@@ -701,7 +702,7 @@ impl Node {
                     Method::CommandLine => Reply::CommandLine(CommandLineReply { output: text.into() }),
                     _ => Reply::HedgerowAdmin(AdminCommandReply { err: ErrorName::Ok, text: text.into() }),
                 };
-                self.shard.serving().answer(&caller, &reply, Reflected::default());
+                self.shards.first().serving().answer(&caller, &reply, Reflected::default());
             }
         }
     }
@@ -709,12 +710,12 @@ impl Node {
     /// Pegasus' admin calls carry their error inside the reply; ours, and callers that can read it, get it in full.
     pub(crate) fn answer_admin_refused(&mut self, caller: &Caller, refusal: &Refusal) {
         if caller.is_extended {
-            return self.shard.serving().answer_refused(caller, refusal);
+            return self.shards.first().serving().answer_refused(caller, refusal);
         }
         // Most of Pegasus' replies have no room for a reason.
         tracing::info!(method = caller.method.name(), %refusal, "an administrative call of a Pegasus client is refused");
         let reply = Reply::admin_refused(caller.method, refusal);
-        self.shard.serving().answer(caller, &reply, Reflected::default());
+        self.shards.first().serving().answer(caller, &reply, Reflected::default());
     }
 }
 

@@ -36,8 +36,8 @@ impl Node {
         match body {
             Body::QueryConfig(query) => match self.query_config(&query, caller.is_extended, now) {
                 Some(reply) => {
-                    self.shard.requests.note_mapped(reply.partitions.len());
-                    self.shard.serving().answer(&caller, &Reply::QueryConfig(reply), Reflected::default());
+                    self.shards.first().requests.note_mapped(reply.partitions.len());
+                    self.shards.first().serving().answer(&caller, &Reply::QueryConfig(reply), Reflected::default());
                 }
                 None => self.look_for_table(query.app_name.as_str(), caller, now),
             },
@@ -67,23 +67,23 @@ impl Node {
                 let seen = tables.filter(|it| self.front.may_see(&self.view, caller.connection, &it.name));
                 let infos = seen.map(table_info).collect();
                 let reply = listed(infos, &list);
-                self.shard.serving().answer(&caller, &Reply::ListTables(reply), Reflected::default());
+                self.shards.first().serving().answer(&caller, &Reply::ListTables(reply), Reflected::default());
             }
             Body::ListNodes(list) => {
                 let mut infos = self.node_infos(caller.is_extended, now);
                 infos.retain(|info| list.status == 0 || list.status == info.status);
                 let reply = ListNodesReply { err: ErrorName::Ok, infos };
-                self.shard.serving().answer(&caller, &Reply::ListNodes(reply), Reflected::default());
+                self.shards.first().serving().answer(&caller, &Reply::ListNodes(reply), Reflected::default());
             }
             Body::ClusterInfo(_) => {
                 let reply = self.cluster_info();
-                self.shard.serving().answer(&caller, &Reply::ClusterInfo(reply), Reflected::default());
+                self.shards.first().serving().answer(&caller, &Reply::ClusterInfo(reply), Reflected::default());
             }
             Body::CommandLine(call) => self.run_command_line(call.command.as_str(), caller, now),
             Body::HedgerowAdmin(command) => {
                 self.run_admin(command.command.as_str(), command.argument.as_str(), asker(caller), now);
             }
-            _ => self.shard.serving().answer_refused(&caller, &Refusal::Unknown),
+            _ => self.shards.first().serving().answer_refused(&caller, &Refusal::Unknown),
         }
     }
 
@@ -124,7 +124,7 @@ impl Node {
     fn look_for_table(&mut self, name: &str, caller: Caller, now: Now) {
         if name.len() > TABLE_NAME_SIZE_MAX {
             let reply = Reply::QueryConfig(unanswered(&Refusal::NoTable));
-            return self.shard.serving().answer(&caller, &reply, Reflected::default());
+            return self.shards.first().serving().answer(&caller, &reply, Reflected::default());
         }
         let leader = self.leader_of(GroupId::META).map(|(_, leader)| leader.node());
         let reply = match leader.filter(|leader| self.is_alive(*leader, now)) {
@@ -135,7 +135,7 @@ impl Node {
             }
             Some(_) | None => unanswered(&Refusal::NotReady("the metadata has no leader at the moment".into())),
         };
-        self.shard.serving().answer(&caller, &Reply::QueryConfig(reply), Reflected::default());
+        self.shards.first().serving().answer(&caller, &Reply::QueryConfig(reply), Reflected::default());
     }
 
     /// What operators say about the places of the nodes that have replicas of `table`.
@@ -221,7 +221,7 @@ impl Node {
             other => format!("there is no command {:?}; \"help\" says what there is\n", beginning(other)),
         };
         let reply = Reply::CommandLine(CommandLineReply { output: output.into() });
-        self.shard.serving().answer(&caller, &reply, Reflected::default());
+        self.shards.first().serving().answer(&caller, &reply, Reflected::default());
     }
 
     /// Whether replies say hosts and ports too; clients of ours have no use for them.

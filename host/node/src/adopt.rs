@@ -172,7 +172,7 @@ impl Node {
         directories.sort_by_key(|directory| !self.looks.answers(*directory, self.last_tick));
         let places = directories.into_iter().map(|it| cache_path(self.config.path_of(it))).collect();
         let (cluster, known) = (self.identity.cluster, self.catalogue_version());
-        self.shard.job(Job::SaveCatalogue { unsaved: Box::new(unsaved), cluster, known, places });
+        self.shards.first().job(Job::SaveCatalogue { unsaved: Box::new(unsaved), cluster, known, places });
     }
 
     /// A catalogue is durable, or came to nothing.
@@ -212,7 +212,7 @@ impl Node {
         // A group that began anew counts its terms from the beginning.
         self.forget_leaders(|group, leader| was_removed(&catalogue, group, leader));
         self.change_view(|view| view.go_by(catalogue));
-        self.front.end_outdated_logins(&mut self.shard.serving());
+        self.front.end_outdated_logins(&mut self.shards.first().serving());
         self.check_own_life();
         self.refresh_shapes();
         self.reconcile_hosting(now);
@@ -241,7 +241,7 @@ impl Node {
         let Some(current) = self.metadata.current.as_ref().filter(|current| current.version > version) else { return };
         if self.metadata.offers.note(to, current.version, now.instant) {
             let push = Self::catalogue_push(current);
-            self.shard.send(to, &push);
+            self.shards.first().send(to, &push);
         }
     }
 }

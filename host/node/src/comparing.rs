@@ -92,7 +92,7 @@ impl Node {
             }
             Err(refusal) => return self.answer_admin(asker, Err(refusal)),
         };
-        let owners = self.shard.replicas.hosted.values().map(Hosted::owner).filter(|owner| owner.group.table == table);
+        let owners = self.shards.each_hosted().map(Hosted::owner).filter(|owner| owner.group.table == table);
         let owners: BTreeSet<ReplicaKey> = owners.collect();
         let absent: Vec<ReplicaKey> = self.assigned_here(table).filter(|owner| !owners.contains(owner)).collect();
         let call = self.gather(asker, owners.len() + absent.len(), now.instant + CHECKSUM_MAX, Value::Array);
@@ -104,7 +104,9 @@ impl Node {
                 Err(format!("the replica of partition {partition} on node {node} is lost or not made yet")),
             );
         }
-        let at = |owner: ReplicaKey| (call, owner, self.shard.replicas.expiry_time(&self.view, owner.group, now));
+        let at = |owner: ReplicaKey| {
+            (call, owner, self.shards.at(owner.group).replicas.expiry_time(&self.view, owner.group, now))
+        };
         let wanted: Vec<_> = owners.into_iter().map(at).collect();
         self.admin.comparing.waiting.extend(wanted);
         self.start_long_reads();
@@ -128,14 +130,23 @@ impl Node {
             if !self.admin.is_gathering(call) {
                 continue;
             }
-            let ticket = self.shard.replicas.ticket();
-            let hosted = self.shard.replicas.hosted.get_mut(&owner.group).filter(|hosted| hosted.owner() == owner);
+            let shard = self.shards.of(owner.group);
+            let ticket = shard.replicas.ticket();
+            let hosted = shard.replicas.hosted.get_mut(&owner.group).filter(|hosted| hosted.owner() == owner);
             match hosted.ok_or("is gone").and_then(with_storage) {
                 Ok((replica, moment)) => {
                     replica.storage_users += 1;
                     let (wish, wanted) = Wish::new();
                     self.admin.comparing.reads.insert(ticket, LongRead { call, owner, wish: Some(wish) });
-                    self.shard.job(Job::Read { owner, place: None, moment, ticket, read: Read::Checksum, now, wanted });
+                    shard.outbox.jobs.push(Job::Read {
+                        owner,
+                        place: None,
+                        moment,
+                        ticket,
+                        read: Read::Checksum,
+                        now,
+                        wanted,
+                    });
                 }
                 Err(state) => {
                     let (partition, node) = (owner.group.partition, self.config.node);
@@ -150,7 +161,7 @@ impl Node {
     pub(crate) fn handle_read(&mut self, ticket: u64, reply: ReadReply, now: Now) {
         match self.admin.comparing.reads.remove(&ticket) {
             Some(of) => self.handle_long_read(of, Ok(reply)),
-            None => self.shard.serving().finish_read_job(ticket, Ok(reply), now),
+            None => self.shards.that_gave(ticket).serving().finish_read_job(ticket, Ok(reply), now),
         }
     }
 
@@ -158,7 +169,7 @@ impl Node {
     pub(crate) fn handle_not_done(&mut self, ticket: u64, reason: String, refusal: Refusal, now: Now) {
         match self.admin.comparing.reads.remove(&ticket) {
             Some(of) => self.handle_long_read(of, Err(reason)),
-            None => self.shard.serving().finish_read_job(ticket, Err(refusal), now),
+            None => self.shards.that_gave(ticket).serving().finish_read_job(ticket, Err(refusal), now),
         }
     }
 

@@ -218,6 +218,8 @@ pub struct Config {
     pub apply_bytes_per_turn: u64,
     /// What a read may look at on the node's thread. One that looks at more, or needs a disk, is run by a job.
     pub reads_at_once: ReadBudget,
+    /// Into how many parts what serves is divided, at least 1. All have one thread so far, so that more than one serve nothing but the simulation.
+    pub shards: usize,
     /// Threads that serve clients' reads, from 1 to [`WORKERS_MAX`]: the node's own, and others beside it that look for the rows of reads of
     /// many.
     pub workers: usize,
@@ -276,6 +278,11 @@ impl Config {
     /// If there is none of that number.
     pub fn path_of(&self, directory: DirectoryId) -> &Path {
         &self.data[directory.0]
+    }
+
+    /// What one shard may have of `whole`, which is for all of them.
+    pub(crate) const fn share_of(&self, whole: u64) -> u64 {
+        whole.div_ceil(self.shards as u64)
     }
 
     /// Whether it matters who is at the other end of a client's connection.
@@ -353,6 +360,7 @@ impl Config {
             read_bytes_per_turn: READ_BYTES_PER_TURN,
             apply_bytes_per_turn: APPLY_BYTES_PER_TURN,
             reads_at_once: READS_AT_ONCE,
+            shards: 1,
             workers: 1,
             shared_rows: SHARED_ROWS,
             unread_bytes_max: UNREAD_BYTES_MAX,

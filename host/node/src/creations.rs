@@ -42,7 +42,7 @@ impl Node {
             && let Some((group, job)) = self.creations.waiting.pop_first()
         {
             self.creations.running.insert(group);
-            self.shard.job(job);
+            self.shards.first().job(job);
         }
     }
 
@@ -71,7 +71,7 @@ impl Node {
         let groups: Vec<GroupId> = self.creations.campaigns.iter().filter(due).map(|(group, _)| *group).collect();
         for group in groups {
             let is_led = |role, leader: Option<_>| role == Role::Leader || leader.is_some();
-            let Some(replica) = self.shard.running(group).filter(|it| !is_led(it.group.role(), it.group.leader()))
+            let Some(replica) = self.shards.running(group).filter(|it| !is_led(it.group.role(), it.group.leader()))
             else {
                 self.creations.campaigns.remove(&group);
                 continue;
@@ -81,7 +81,7 @@ impl Node {
                 *pause = (*pause * 2).min(CAMPAIGN_AGAIN_MAX);
                 *at = now.instant + *pause;
             }
-            self.shard.mark_dirty(group);
+            self.shards.mark_dirty(group);
         }
     }
 

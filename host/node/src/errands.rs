@@ -130,7 +130,7 @@ impl Shard {
             let errands = waiting.drain(..ERRANDS_MAX.min(waiting.len())).collect();
             let data = self.config.path_of(directory).to_owned();
             let trash = self.trash(directory);
-            self.job(Job::Errands { directory, data, trash, errands });
+            self.job(Job::Errands { shard: self.id, directory, data, trash, errands });
         }
     }
 

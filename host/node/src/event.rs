@@ -43,7 +43,7 @@ impl Node {
     pub fn handle(&mut self, event: Event, now: Now) {
         match event {
             Event::Tick => self.handle_tick(now),
-            Event::Wake => self.shard.handle_wake(now),
+            Event::Wake => self.shards.iter_mut().for_each(|shard| shard.handle_wake(now)),
             Event::ClientOpened(connection, who, from, bound) => {
                 self.front.note_opened(connection, who, from, bound, now.instant)
             }

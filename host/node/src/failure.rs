@@ -10,6 +10,7 @@ use crate::job::{Job, JobFailure, JobKind};
 use crate::node::Node;
 use crate::peer::ReplicaState;
 use crate::replica::{Hosted, Replica};
+use crate::shard::Shard;
 use hedgerow_env::Now;
 use hedgerow_replication::Role;
 use hedgerow_storage::FailureKind;
@@ -98,7 +99,7 @@ impl Node {
         }
         if self.failures.checked_at.is_none_or(|at| now.instant.since(at) >= CHECK_INTERVAL) {
             self.failures.checked_at = Some(now.instant);
-            self.check_engines();
+            self.shards.iter_mut().for_each(Shard::check_engines);
             self.reconsider_damaged(now);
             self.adopt_current();
         }
@@ -107,7 +108,7 @@ impl Node {
 
     fn note_apply_resumed(&mut self) {
         let is_held = |hosted: &Hosted| matches!(hosted, Hosted::Running(replica) if replica.group.is_held());
-        if self.failures.is_apply_held && !self.shard.replicas.hosted.values().any(is_held) {
+        if self.failures.is_apply_held && !self.shards.each_hosted().any(is_held) {
             self.failures.is_apply_held = false;
             tracing::info!("storage takes writes again");
         }
@@ -115,30 +116,16 @@ impl Node {
 
     fn retry(&mut self, retry: Retry) {
         match retry {
-            Retry::Job(owner, job)
-                if self.shard.replicas.hosted.get(&owner.group).is_some_and(|hosted| hosted.owner() == owner) =>
-            {
-                self.shard.job(*job);
+            Retry::Job(owner, job) if self.shards.hosted(owner.group).is_some_and(|hosted| hosted.owner() == owner) => {
+                self.shards.first().job(*job);
             }
             // Its replica is gone, and so is what it was made of.
-            Retry::Job(_, job) => self.shard.enqueue_removal(None, job.leavings()),
+            Retry::Job(_, job) => self.shards.first().enqueue_removal(None, job.leavings()),
             Retry::Flush(owner) => {
-                if let Some(replica) = self.shard.running_as(owner) {
+                if let Some(replica) = self.shards.running_as(owner) {
                     (replica.flush.is_running, replica.flush.is_waiting) = (false, false);
                     replica.flush.bytes_since += std::mem::take(&mut replica.flush.bytes_running);
                 }
-            }
-        }
-    }
-
-    /// Compactions meet damage that nobody has read yet.
-    fn check_engines(&mut self) {
-        for (group, hosted) in &self.shard.replicas.hosted {
-            let Hosted::Running(replica) = hosted else { continue };
-            let failure = replica.storage.as_ref().and_then(|storage| storage.engine().background_failure());
-            // A device that does not give back a table costs this replica, as with a read, and not those beside it.
-            if let Some(failure) = failure.filter(|failure| failure.is_damage() || is_device_failure(failure)) {
-                self.shard.replicas.damaged.push((*group, chain(&failure)));
             }
         }
     }
@@ -162,9 +149,9 @@ impl Node {
             Hosted::Running(replica) => Some((*group, replica.given_up.clone()?)),
             Hosted::Starting { .. } | Hosted::Lost { .. } => None,
         };
-        let given_up: Vec<(GroupId, GivenUp)> = self.shard.replicas.hosted.iter().filter_map(given_up).collect();
+        let given_up: Vec<(GroupId, GivenUp)> = self.shards.all_hosted().filter_map(given_up).collect();
         for (group, GivenUp { reason, since }) in given_up {
-            let Some(Hosted::Running(replica)) = self.shard.replicas.hosted.get(&group) else { continue };
+            let Some(Hosted::Running(replica)) = self.shards.hosted(group) else { continue };
             if now.instant.since(since) < DAMAGE_TOLD || !self.can_be_spared(replica) {
                 self.leave_to_sound(group, now);
             } else {
@@ -178,17 +165,17 @@ impl Node {
         let best = self.successor_here(group);
         let Some(best) = best.filter(|best| !self.is_damaged(group, *best)) else { return };
         // What it has still to write and to apply counts, unlike that of a replica that steps down because it is gone.
-        if let Some(replica) = self.shard.running(group)
+        if let Some(replica) = self.shards.running(group)
             && let Err(error) = replica.group.transfer_leader(best, now.instant)
         {
             tracing::debug!(%group, to = %best, %error, "a damaged replica leads on");
         }
-        self.shard.mark_dirty(group);
+        self.shards.mark_dirty(group);
     }
 
     /// Who should lead a group instead, if it is led here.
     fn successor_here(&self, group: GroupId) -> Option<ReplicaId> {
-        match self.shard.replicas.hosted.get(&group)? {
+        match self.shards.hosted(group)? {
             Hosted::Running(replica) if replica.group.role() == Role::Leader => best_successor(self, replica),
             Hosted::Running(_) | Hosted::Starting { .. } | Hosted::Lost { .. } => None,
         }
@@ -227,13 +214,13 @@ impl Node {
     pub(crate) fn lose(&mut self, group: GroupId, reason: &str, is_damaged: bool, now: Now) {
         self.step_down(group, now);
         // One that is lost already stays listed: nobody may make it anew.
-        if self.shard.running(group).is_none() {
+        if self.shards.running(group).is_none() {
             return;
         }
-        let Some(Hosted::Running(mut replica)) = self.shard.replicas.hosted.remove(&group) else { return };
+        let Some(Hosted::Running(mut replica)) = self.shards.of(group).replicas.hosted.remove(&group) else { return };
         let (owner, directory) = (replica.owner, replica.directory);
-        self.shard.enqueue_removal(replica.take_storage(), Vec::new());
-        self.shard.dismiss(*replica, &Refusal::NotReady("the replica is damaged".into()), now);
+        self.shards.first().enqueue_removal(replica.take_storage(), Vec::new());
+        self.shards.of(group).dismiss(*replica, &Refusal::NotReady("the replica is damaged".into()), now);
         self.insert_lost(owner, directory, reason, is_damaged);
         // The others must know before they give up theirs.
         self.reports.urgent.insert(group);
@@ -242,15 +229,15 @@ impl Node {
     /// Has another replica take over at once where this one leads, which is gone after that.
     pub(crate) fn step_down(&mut self, group: GroupId, now: Now) {
         let Some(best) = self.successor_here(group) else { return };
-        let Some(replica) = self.shard.running(group) else { return };
+        let Some(replica) = self.shards.running(group) else { return };
         let id = replica.id();
         if replica.group.transfer_leader_at_once(best, now.instant).is_err() {
             return;
         }
         // Only what it says to others still counts.
-        while let Some(ready) = self.shard.running(group).and_then(|replica| replica.group.poll_ready(now.instant)) {
+        while let Some(ready) = self.shards.running(group).and_then(|replica| replica.group.poll_ready(now.instant)) {
             for (to, message) in &ready.messages {
-                let buffer = self.shard.outbox.peer(to.node());
+                let buffer = self.shards.of(group).outbox.peer(to.node());
                 crate::peer::put_replication(buffer, group, id, *to, |out| message.encode(out));
             }
         }
@@ -258,9 +245,9 @@ impl Node {
 
     pub(crate) fn handle_job_failed(&mut self, owner: ReplicaKey, kind: JobKind, failure: JobFailure, now: Now) {
         let reason = &failure.reason;
-        if self.shard.replicas.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner) {
+        if self.shards.hosted(owner.group).is_none_or(|hosted| hosted.owner() != owner) {
             tracing::debug!(group = %owner.group, %reason, "a job of a removed replica failed");
-            self.shard.enqueue_removal(None, failure.again.map_or_else(Vec::new, |job| job.leavings()));
+            self.shards.first().enqueue_removal(None, failure.again.map_or_else(Vec::new, |job| job.leavings()));
             if let JobKind::Read(ticket, ..) = kind {
                 self.handle_not_done(ticket, failure.reason, Refusal::NotHosted, now);
             }
@@ -270,51 +257,51 @@ impl Node {
             JobKind::Make | JobKind::Flush => self.handle_storage_failed(owner, failure, now),
             JobKind::Copy => {
                 tracing::warn!(group = %owner.group, %reason, "making a checkpoint failed");
-                self.shard.running_as(owner).into_iter().for_each(|replica| replica.sending.end_making());
+                self.shards.running_as(owner).into_iter().for_each(|replica| replica.sending.end_making());
                 if failure.kind == FailureKind::Damage {
-                    self.shard.lose_for_good(owner.group, failure.reason, now);
+                    self.shards.of(owner.group).lose_for_good(owner.group, failure.reason, now);
                 }
             }
             JobKind::Write(id) => {
                 tracing::warn!(group = %owner.group, %reason, "writing a piece of a checkpoint failed");
-                self.shard.handle_write_failed(owner, id, failure.kind);
+                self.shards.of(owner.group).handle_write_failed(owner, id, failure.kind);
             }
-            JobKind::Send(to) => self.shard.handle_not_read(owner, to, &failure, now),
+            JobKind::Send(to) => self.shards.of(owner.group).handle_not_read(owner, to, &failure, now),
             JobKind::Verify(id) => {
                 tracing::warn!(group = %owner.group, %reason, "a received checkpoint cannot be used");
                 if self.view.is_draining || failure.kind.may_pass() {
-                    self.shard.put_off_received(owner, id);
+                    self.shards.of(owner.group).put_off_received(owner, id);
                 } else {
-                    self.shard.refuse_received(owner, id);
+                    self.shards.of(owner.group).refuse_received(owner, id);
                 }
             }
-            JobKind::VerifyOwn => self.shard.handle_own_not_verified(owner, failure, now),
+            JobKind::VerifyOwn => self.shards.of(owner.group).handle_own_not_verified(owner, failure, now),
             JobKind::Fetch(fetch) => {
                 tracing::warn!(group = %owner.group, %reason, "reading old log entries failed");
-                let Some(replica) = self.shard.running_as(owner) else { return };
+                let Some(replica) = self.shards.running_as(owner) else { return };
                 if let Some(position) = failure.unreadable {
                     // Whoever needs this entry gets a checkpoint instead. On the disk the entry stays as long as its like.
                     replica.group.truncated(position);
                 }
                 replica.group.handle_entries_fetched(fetch, Vec::new(), now.instant);
-                self.shard.mark_dirty(owner.group);
+                self.shards.mark_dirty(owner.group);
             }
             JobKind::Read(ticket, ..) => {
                 let is_damage = failure.is_unreadable();
                 let told = if is_damage { "the replica is damaged" } else { failure.reason.as_str() };
                 self.handle_not_done(ticket, failure.reason.clone(), Refusal::NotReady(told.to_owned()), now);
                 if is_damage {
-                    self.shard.lose_for_good(owner.group, failure.reason, now);
+                    self.shards.of(owner.group).lose_for_good(owner.group, failure.reason, now);
                 }
             }
             JobKind::LoadSessions => {
                 tracing::warn!(group = %owner.group, %reason, "what keeps writes from being applied twice could not be read");
                 // Anything else the first write comes across as well.
                 if failure.is_unreadable() {
-                    self.shard.lose_for_good(owner.group, failure.reason, now);
+                    self.shards.of(owner.group).lose_for_good(owner.group, failure.reason, now);
                 }
             }
-            JobKind::Remove
+            JobKind::Remove(_)
             | JobKind::Space
             | JobKind::Catalogue
             | JobKind::Tell
@@ -326,20 +313,20 @@ impl Node {
     fn handle_storage_failed(&mut self, owner: ReplicaKey, failure: JobFailure, now: Now) {
         let group = owner.group;
         let JobFailure { reason, mut kind, again, .. } = failure;
-        if kind == FailureKind::Other && self.shard.is_storage_gone(group) {
+        if kind == FailureKind::Other && self.shards.of(group).is_storage_gone(group) {
             kind = FailureKind::Damage;
         }
         let (failures, has_refused) = self.failures.note_failure(group, kind);
-        let directory = self.shard.replicas.hosted.get(&group).map_or(DirectoryId(0), Hosted::directory);
+        let directory = self.shards.hosted(group).map_or(DirectoryId(0), Hosted::directory);
         match kind {
-            FailureKind::Damage if matches!(self.shard.replicas.hosted.get(&group), Some(Hosted::Starting { .. })) => {
+            FailureKind::Damage if matches!(self.shards.hosted(group), Some(Hosted::Starting { .. })) => {
                 return self.note_lost(owner, directory, &reason);
             }
             FailureKind::Damage if again.is_some() => return self.lose(group, &reason, true, now),
             FailureKind::Damage => {
-                self.shard.lose_for_good(group, reason.clone(), now);
+                self.shards.of(group).lose_for_good(group, reason.clone(), now);
                 // One that is kept is flushed again.
-                if self.shard.running_as(owner).is_none() {
+                if self.shards.running_as(owner).is_none() {
                     return;
                 }
             }
@@ -350,7 +337,7 @@ impl Node {
         let pause = (RETRY_AFTER.0 * (1 << (failures - 1).min(8))).min(RETRY_AFTER.1);
         let retry = again.map_or(Retry::Flush(owner), |job| Retry::Job(owner, job));
         if let Retry::Flush(owner) = &retry
-            && let Some(replica) = self.shard.running_as(*owner)
+            && let Some(replica) = self.shards.running_as(*owner)
         {
             replica.flush.is_waiting = true;
         }
@@ -367,24 +354,38 @@ impl Node {
         let log = self.config.log_of(directory);
         let mut failed = vec![directory];
         if self.config.home_of(log) == directory {
-            self.shard.log_writes.fail(log);
+            self.shards.iter_mut().for_each(|shard| shard.log_writes.fail(log));
             self.speeds.note_log_failed(log);
             failed.extend(self.config.directories_of(log));
         }
         self.failures.failed.extend(failed.iter().copied());
         if self.failures.failed.len() == self.config.data.len() {
-            return self.shard.outbox.fail(format!("data directory {} failed: {reason}", path.display()));
+            return self.shards.first().outbox.fail(format!("data directory {} failed: {reason}", path.display()));
         }
         tracing::error!(directory = %path.display(), %reason, "a data directory failed; its replicas are given up");
         let lost = format!("data directory {} failed", path.display());
         self.missing.push((path, reason.to_owned()));
-        let there = self.shard.replicas.hosted.iter().filter(|(_, hosted)| failed.contains(&hosted.directory()));
+        let there = self.shards.all_hosted().filter(|(_, hosted)| failed.contains(&hosted.directory()));
         let groups: Vec<(GroupId, DirectoryId)> = there.map(|(group, hosted)| (*group, hosted.directory())).collect();
         for (group, directory) in groups {
-            match self.shard.replicas.hosted.get(&group) {
+            match self.shards.hosted(group) {
                 Some(Hosted::Starting { owner, .. }) => self.note_lost(*owner, directory, &lost),
                 Some(Hosted::Running(_)) => self.lose(group, &lost, false, now),
                 Some(Hosted::Lost { .. }) | None => {}
+            }
+        }
+    }
+}
+
+impl Shard {
+    /// Compactions meet damage that nobody has read yet.
+    fn check_engines(&mut self) {
+        for (group, hosted) in &self.replicas.hosted {
+            let Hosted::Running(replica) = hosted else { continue };
+            let failure = replica.storage.as_ref().and_then(|storage| storage.engine().background_failure());
+            // A device that does not give back a table costs this replica, as with a read, and not those beside it.
+            if let Some(failure) = failure.filter(|failure| failure.is_damage() || is_device_failure(failure)) {
+                self.replicas.damaged.push((*group, chain(&failure)));
             }
         }
     }

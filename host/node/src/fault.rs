@@ -22,7 +22,7 @@ impl Node {
             command.check().map_or_else(refused, |()| Ok(command))
         });
         let answer = command.map(|command| {
-            self.shard.outbox.faults.push(command.action);
+            self.shards.first().outbox.faults.push(command.action);
             json!({ "node": self.config.node.0 })
         });
         self.answer_admin(asker, answer);

@@ -15,12 +15,12 @@ impl Node {
             _ => None,
         };
         if done.holds_storage
-            && let Some(replica) = self.shard.running_as(owner)
+            && let Some(replica) = self.shards.running_as(owner)
         {
             replica.storage_users = replica.storage_users.saturating_sub(1);
-            self.shard.mark_dirty(owner.group);
+            self.shards.mark_dirty(owner.group);
         }
-        let is_gone = self.shard.replicas.hosted.get(&owner.group).is_none_or(|hosted| hosted.owner() != owner);
+        let is_gone = self.shards.hosted(owner.group).is_none_or(|hosted| hosted.owner() != owner);
         let makes_directories = matches!(
             done.kind,
             JobKind::Make | JobKind::Copy | JobKind::Write(_) | JobKind::Verify(_) | JobKind::VerifyOwn
@@ -31,10 +31,10 @@ impl Node {
             Err(failure) => self.handle_job_failed(owner, done.kind, failure, now),
         }
         if is_load {
-            self.shard.note_load_ended(owner, is_done, now);
+            self.shards.of(owner.group).note_load_ended(owner, is_done, now);
         }
         if let Some(line) = ended {
-            self.shard.requests.note_read_ended(line);
+            self.shards.of(owner.group).requests.note_read_ended(line);
         }
         if is_gone && makes_directories {
             self.clear_up(owner);
@@ -43,8 +43,10 @@ impl Node {
 
     /// A job that was for no replica has ended.
     fn finish_own_job(&mut self, done: JobDone, now: Now) {
-        if done.kind == JobKind::Remove {
-            self.shard.note_removal_ended();
+        if let JobKind::Remove(shard) = done.kind
+            && let Some(shard) = self.shards.numbered(shard)
+        {
+            shard.note_removal_ended();
         }
         match done.result {
             Ok(JobResult::Space { directory, space, missed, is_away }) => {
@@ -52,7 +54,11 @@ impl Node {
                 self.handle_directory_away(directory, is_away, now);
                 self.handle_storage_missed(missed, now);
             }
-            Ok(JobResult::Errands { directory, done }) => self.shard.handle_errands(directory, done, now),
+            Ok(JobResult::Errands { shard, directory, done }) => {
+                if let Some(shard) = self.shards.numbered(shard) {
+                    shard.handle_errands(directory, done, now);
+                }
+            }
             Ok(JobResult::Told(text)) => self.handle_told(&text, now),
             Ok(JobResult::Catalogue(catalogue)) => self.handle_catalogue_saved(Ok(catalogue), now),
             Err(failure) if done.kind == JobKind::Catalogue => self.handle_catalogue_saved(Err(failure.reason), now),
@@ -67,26 +73,36 @@ impl Node {
                 self.failures.note_success(owner.group);
                 self.handle_created(owner, partition, now);
             }
-            JobResult::Verified { id } => self.shard.handle_verified(owner, id, now),
-            JobResult::OwnVerified { meta, files } => self.shard.handle_own_verified(owner, meta, files, now),
+            JobResult::Verified { id } => self.shards.of(owner.group).handle_verified(owner, id, now),
+            JobResult::OwnVerified { meta, files } => {
+                self.shards.of(owner.group).handle_own_verified(owner, meta, files, now)
+            }
             JobResult::Installed { partition, meta, trash } => {
                 self.failures.note_success(owner.group);
-                self.shard.handle_installed(owner, (partition, trash), &meta, now);
+                self.shards.of(owner.group).handle_installed(owner, (partition, trash), &meta, now);
             }
             JobResult::Flushed { point, debt } => {
                 self.failures.note_success(owner.group);
-                self.shard.handle_flushed(owner, point, debt, now);
+                self.shards.of(owner.group).handle_flushed(owner, point, debt, now);
             }
-            JobResult::Checkpoint { meta, files } => self.shard.handle_checkpoint(owner, meta, files, now),
+            JobResult::Checkpoint { meta, files } => {
+                self.shards.of(owner.group).handle_checkpoint(owner, meta, files, now)
+            }
             JobResult::Chunk { to, id, file, offset, data } => {
-                self.shard.send_chunk(owner, (to, id), (file, offset), data)
+                self.shards.of(owner.group).send_chunk(owner, (to, id), (file, offset), data)
             }
-            JobResult::Written { id } => self.shard.handle_chunk_written(owner, id, now),
-            JobResult::Fetched { fetch, entries } => self.shard.handle_fetched(owner, fetch, entries, now),
+            JobResult::Written { id } => self.shards.of(owner.group).handle_chunk_written(owner, id, now),
+            JobResult::Fetched { fetch, entries } => {
+                self.shards.of(owner.group).handle_fetched(owner, fetch, entries, now)
+            }
             JobResult::Read { ticket, reply } => self.handle_read(ticket, reply, now),
-            JobResult::NotAtOnce { ticket, read } => self.shard.serving().serve_again(owner, ticket, read, now),
-            JobResult::Sessions { sessions, engine } => self.shard.handle_sessions(owner, *sessions, &engine),
-            JobResult::Debt(debt) => self.shard.note_debt(owner, debt, true),
+            JobResult::NotAtOnce { ticket, read } => {
+                self.shards.of(owner.group).serving().serve_again(owner, ticket, read, now)
+            }
+            JobResult::Sessions { sessions, engine } => {
+                self.shards.of(owner.group).handle_sessions(owner, *sessions, &engine)
+            }
+            JobResult::Debt(debt) => self.shards.of(owner.group).note_debt(owner, debt, true),
             JobResult::Removed
             | JobResult::Space { .. }
             | JobResult::Catalogue(_)

@@ -22,7 +22,7 @@ impl Shard {
     /// largest one while the node is above its limit.
     pub(crate) fn tick_storage(&mut self) {
         let limit = UNFLUSHED_FACTOR_MAX.saturating_mul(self.config.flush_node_bytes);
-        let held: u64 = self.replicas.sizes.iter().map(|sizes| sizes.unflushed + sizes.held).sum();
+        let held = self.view.room.held_in_memory();
         let is_behind = held > limit;
         if is_behind != self.view.is_storage_behind {
             self.notices.push(Notice::Behind(is_behind));
@@ -33,7 +33,8 @@ impl Shard {
         let largest = by_size.iter().max().copied();
         by_size.retain(|(bytes, _)| *bytes > self.config.flush_replica_bytes);
         let may_hold = self.config.flush_node_bytes;
-        if (total > may_hold || (held > may_hold && total > 0)) && by_size.is_empty() {
+        let is_above = total > self.config.share_of(may_hold) || (held > may_hold && total > 0);
+        if is_above && by_size.is_empty() {
             by_size.extend(largest);
         }
         by_size

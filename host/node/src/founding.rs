@@ -50,7 +50,7 @@ impl Node {
         if self.founding.last_probe.is_none_or(|last| now.instant.since(last) >= PROBE_INTERVAL) {
             self.founding.last_probe = Some(now.instant);
             let probe = Frame::Probe(self.probe(true));
-            self.config.meta_nodes.clone().into_iter().for_each(|node| self.shard.send(node, &probe));
+            self.config.meta_nodes.clone().into_iter().for_each(|node| self.shards.first().send(node, &probe));
         }
         self.found_if_all_are_empty(now);
         self.say_for_whom_it_waits(now);
@@ -86,7 +86,7 @@ impl Node {
         self.note_told_address(from, &probe.address);
         if probe.wants_answer {
             let answer = Frame::Probe(self.probe(false));
-            self.shard.send(from, &answer);
+            self.shards.first().send(from, &answer);
         }
         if self.identity.cluster != 0 {
             return;
@@ -134,7 +134,7 @@ impl Node {
             let Some(incarnation) = self.answer_of(*node, now) else { return };
             founders.push(Founder { node: u32::from(node.0), incarnation });
         }
-        let cluster = self.shard.random.next_u64() | 1;
+        let cluster = self.shards.first().random.next_u64() | 1;
         tracing::info!(cluster = format_args!("{cluster:016x}"), "founding a cluster");
         self.join(cluster, founders);
         let probe = Frame::Probe(self.probe(false));
@@ -144,14 +144,14 @@ impl Node {
             .copied()
             .collect::<Vec<_>>()
             .into_iter()
-            .for_each(|node| self.shard.send(node, &probe));
+            .for_each(|node| self.shards.first().send(node, &probe));
     }
 
     fn join(&mut self, cluster: u64, founders: Vec<Founder>) {
         self.identity.cluster = cluster;
         self.identity.founders = founders;
         if let Err(error) = self.identity.save(&*self.disk, &self.config.data) {
-            return self.shard.outbox.fail(format!("the node's identity cannot be written: {error}"));
+            return self.shards.first().outbox.fail(format!("the node's identity cannot be written: {error}"));
         }
         self.founding.answers.clear();
         self.host_metadata_founder();

@@ -23,8 +23,8 @@ impl Node {
     /// is looked at once more.
     pub(crate) fn handle_storage_missed(&mut self, missed: Vec<ReplicaKey>, now: Now) {
         for owner in missed {
-            if self.shard.running_as(owner).is_some() && self.shard.is_storage_gone(owner.group) {
-                self.shard.lose_for_good(owner.group, "its storage was removed".into(), now);
+            if self.shards.running_as(owner).is_some() && self.shards.of(owner.group).is_storage_gone(owner.group) {
+                self.shards.of(owner.group).lose_for_good(owner.group, "its storage was removed".into(), now);
             }
         }
     }

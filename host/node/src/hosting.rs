@@ -40,11 +40,7 @@ impl Node {
         let is_founder = self.identity.founders.iter().any(|one| (one.node, one.incarnation) == own);
         // Once a log has been written to it holds the group, or the group has gone elsewhere since.
         let may_be_new = !self.identity.has_any_log();
-        if !is_founder
-            || !may_be_new
-            || self.view.catalogue.is_some()
-            || self.shard.replicas.hosted.contains_key(&GroupId::META)
-        {
+        if !is_founder || !may_be_new || self.view.catalogue.is_some() || self.shards.hosted(GroupId::META).is_some() {
             return;
         }
         let replicas = founding_replicas(&self.identity.founders);
@@ -78,13 +74,13 @@ impl Node {
     fn steps_to_catalogue(&self) -> (Vec<Step>, bool) {
         let (mut steps, mut keeps_given_up) = (Vec::new(), false);
         let Some(catalogue) = &self.view.catalogue else { return (steps, keeps_given_up) };
-        let gone = self.shard.replicas.hosted.iter().filter(|(_, hosted)| self.is_gone(hosted.owner()));
+        let gone = self.shards.all_hosted().filter(|(_, hosted)| self.is_gone(hosted.owner()));
         steps.extend(gone.map(|(group, _)| Step::Remove(*group)));
         let former = self.former.iter().filter(|(owner, _)| self.is_gone(**owner));
         steps.extend(former.map(|(owner, directory)| Step::RemoveFormer(*owner, *directory)));
         for (group, replica) in catalogue.hosted_by(self.config.node) {
             let owner = ReplicaKey { group, replica: replica.id };
-            let hosted = self.shard.replicas.hosted.get(&group).filter(|hosted| !self.is_gone(hosted.owner()));
+            let hosted = self.shards.hosted(group).filter(|hosted| !self.is_gone(hosted.owner()));
             if hosted.is_some_and(|hosted| hosted.owner() == owner) {
                 continue;
             }
@@ -139,11 +135,11 @@ impl Node {
     fn create(&mut self, owner: ReplicaKey, initial: Option<Membership>) {
         let directory = self.choose_directory();
         tracing::debug!(group = %owner.group, replica = %owner.replica, "creating a replica");
-        self.shard.replicas.hosted.insert(owner.group, Hosted::Starting { owner, directory });
+        self.shards.of(owner.group).replicas.hosted.insert(owner.group, Hosted::Starting { owner, directory });
         // What lies there is not set aside any more: it is made anew. What an earlier start has made elsewhere would be taken for it.
         self.former.remove(&owner);
         for other in self.usable_directories().filter(|other| *other != directory).collect::<Vec<_>>() {
-            self.shard.send_on_errand(other, Errand::Clear(owner, None));
+            self.shards.of(owner.group).send_on_errand(other, Errand::Clear(owner, None));
         }
         let data = self.config.path_of(directory).to_owned();
         let initial = initial.map(|membership| (FIRST_POSITION, membership));
@@ -152,16 +148,15 @@ impl Node {
 
     /// The data directory with the fewest replicas, of those with room if there are any.
     fn choose_directory(&self) -> DirectoryId {
-        let count =
-            |directory| self.shard.replicas.hosted.values().filter(|hosted| hosted.directory() == directory).count();
+        let count = |directory| self.shards.each_hosted().filter(|hosted| hosted.directory() == directory).count();
         let order = |directory: &DirectoryId| (self.view.room.is_full(*directory), count(*directory));
         self.usable_directories().min_by_key(order).unwrap_or(DirectoryId(0))
     }
 
     pub(crate) fn handle_created(&mut self, owner: ReplicaKey, partition: Box<Partition>, now: Now) {
-        let directory = match self.shard.replicas.hosted.get(&owner.group) {
+        let directory = match self.shards.hosted(owner.group) {
             Some(Hosted::Starting { owner: starting, directory }) if *starting == owner => *directory,
-            Some(_) | None => return self.shard.enqueue_removal(Some(partition), Vec::new()),
+            Some(_) | None => return self.shards.first().enqueue_removal(Some(partition), Vec::new()),
         };
         let position = partition.applied();
         let hard_state = HardState { term: position.term, vote: None, commit: position.index };
@@ -173,8 +168,8 @@ impl Node {
             entries: Vec::new(),
             hard_state: Some(hard_state),
         };
-        self.shard.log_writes.append(self.config.log_of(directory), owner, None, append);
-        self.shard.replicas.hosted.remove(&owner.group);
+        self.shards.of(owner.group).log_writes.append(self.config.log_of(directory), owner, None, append);
+        self.shards.of(owner.group).replicas.hosted.remove(&owner.group);
         let recovered = FromLog {
             directory,
             hard_state,
@@ -209,7 +204,7 @@ impl Node {
                 applied: partition.applied(),
                 is_restart,
                 may_campaign_now: self.should_lead_first(owner),
-                seed: self.shard.random.next_u64(),
+                seed: self.shards.first().random.next_u64(),
             },
             now.instant,
         );
@@ -267,9 +262,9 @@ impl Node {
             may_wake: now.instant,
             first_deadline: None,
         };
-        self.shard.replicas.hosted.insert(owner.group, Hosted::Running(Box::new(replica)));
-        self.shard.enqueue_load(owner);
-        self.shard.mark_dirty(owner.group);
+        self.shards.of(owner.group).replicas.hosted.insert(owner.group, Hosted::Running(Box::new(replica)));
+        self.shards.of(owner.group).enqueue_load(owner);
+        self.shards.mark_dirty(owner.group);
     }
 
     /// A replica cannot go on. What it needs may be away, and come back.
@@ -284,7 +279,7 @@ impl Node {
 
     pub(crate) fn insert_lost(&mut self, owner: ReplicaKey, directory: DirectoryId, reason: &str, is_damaged: bool) {
         tracing::error!(group = %owner.group, replica = %owner.replica, %reason, "a replica is lost");
-        self.shard.replicas.hosted.insert(owner.group, Hosted::Lost { owner, directory, is_damaged });
+        self.shards.of(owner.group).replicas.hosted.insert(owner.group, Hosted::Lost { owner, directory, is_damaged });
     }
 
     /// Whether a replica of a new group is the one to campaign at once: the preferred leader, or, where that is on a slow
@@ -314,11 +309,10 @@ impl Node {
     /// A replica may be opened before its table is heard of: the catalogue that a node keeps is older than its replicas, perhaps.
     /// And tables are dropped and recalled.
     pub(crate) fn refresh_shapes(&mut self) {
-        let groups: Vec<GroupId> = self.shard.replicas.hosted.keys().copied().collect();
-        for group in groups {
+        for group in self.shards.groups() {
             let shape = self.shape_of(group);
             let is_dropped = self.is_kept(group);
-            if let Some(replica) = self.shard.running(group) {
+            if let Some(replica) = self.shards.running(group) {
                 (replica.shape, replica.is_dropped) = (shape, is_dropped);
             }
         }
@@ -331,7 +325,7 @@ impl Node {
 
     /// What the node hosts of `group` goes, for a successor. What is away is only set aside.
     fn make_way(&mut self, group: GroupId, now: Now) {
-        match self.shard.replicas.hosted.get(&group) {
+        match self.shards.hosted(group) {
             Some(Hosted::Lost { is_damaged: false, .. }) => self.set_aside(group),
             Some(_) => self.remove_hosted(group, now),
             None => {}
@@ -349,13 +343,13 @@ impl Node {
     pub(crate) fn remove_former(&mut self, owner: ReplicaKey, directory: DirectoryId) {
         self.former.remove(&owner);
         let log = self.config.log_of(directory);
-        let hosted = self.shard.replicas.hosted.get(&owner.group);
+        let hosted = self.shards.hosted(owner.group);
         let is_free = hosted.is_none_or(|hosted| self.config.log_of(hosted.directory()) != log);
         if is_free && !self.failures.has_failed(directory) {
             // Elsewhere the log holds the successor's records instead of its own.
-            self.shard.log_writes.remove(log, owner.group, &mut self.shard.outbox);
+            self.shards.of(owner.group).forget_log(log, owner.group);
         }
-        self.shard.send_on_errand(directory, Errand::Clear(owner, None));
+        self.shards.of(owner.group).send_on_errand(directory, Errand::Clear(owner, None));
     }
 
     /// A checkpoint of `owner` has had no room for a while, and lacks so many bytes. Where the storage that it is to replace is all that is in
@@ -364,7 +358,7 @@ impl Node {
     ///
     /// What was set aside for a successor goes first: its group has a leader, who sends, and so a majority without it.
     pub(crate) fn make_room(&mut self, owner: ReplicaKey, (lacking, own_size): (u64, u64), now: Now) {
-        let Some(replica) = self.shard.running_as(owner) else { return };
+        let Some(replica) = self.shards.running_as(owner) else { return };
         let directory = replica.directory;
         let is_in_the_way = |other: &ReplicaKey, at: DirectoryId| other.group == owner.group && at == directory;
         let former = self.former.iter().filter(|(other, at)| is_in_the_way(other, **at));
@@ -374,7 +368,7 @@ impl Node {
             former.into_iter().for_each(|other| self.remove_former(other, directory));
         } else if lacking <= own_size {
             let reason = "its disk has no room for a newer checkpoint beside it";
-            if self.shard.give_up(owner.group, reason, now).is_some() {
+            if self.shards.of(owner.group).give_up(owner.group, reason, now).is_some() {
                 tracing::warn!(group = %owner.group, reason, "a replica is given up once the others are a majority without it");
             }
         }
@@ -382,10 +376,10 @@ impl Node {
 
     /// The node hosts nothing of `group` any more, and its log knows nothing of it.
     fn end_hosting(&mut self, group: GroupId) -> Option<Hosted> {
-        let hosted = self.shard.replicas.hosted.remove(&group)?;
+        let hosted = self.shards.of(group).replicas.hosted.remove(&group)?;
         self.forget_creation(group);
         let log = self.config.log_of(hosted.directory());
-        self.shard.log_writes.remove(log, group, &mut self.shard.outbox);
+        self.shards.of(group).forget_log(log, group);
         self.failures.note_success(group);
         Some(hosted)
     }
@@ -393,25 +387,25 @@ impl Node {
     fn remove_hosted(&mut self, group: GroupId, now: Now) {
         let Some(hosted) = self.end_hosting(group) else { return };
         let (owner, directory) = (hosted.owner(), hosted.directory());
-        self.shard.serving().end_reads_of(owner, &Refusal::NotHosted, now);
+        self.shards.of(group).serving().end_reads_of(owner, &Refusal::NotHosted, now);
         let mut storage = None;
         if let Hosted::Running(mut replica) = hosted {
             storage = replica.take_storage();
             // Its callers find another replica with the next map.
-            self.shard.dismiss(*replica, &Refusal::NotHosted, now);
+            self.shards.of(group).dismiss(*replica, &Refusal::NotHosted, now);
         }
         if self.view.catalogue.as_ref().is_none_or(|catalogue| catalogue.group(group).is_none()) {
             self.forget_leader(group);
         }
         tracing::debug!(%group, replica = %owner.replica, "removing a replica");
-        self.shard.send_on_errand(directory, Errand::Clear(owner, storage));
+        self.shards.of(owner.group).send_on_errand(directory, Errand::Clear(owner, storage));
     }
 
     /// Nothing is to be left of a replica in any data directory. A job of one that is gone may have made something after its directories were put
     /// aside: nobody else would remove it before the next start, and ids of replicas are never used twice.
     pub(crate) fn clear_up(&mut self, owner: ReplicaKey) {
         for directory in self.usable_directories().collect::<Vec<_>>() {
-            self.shard.send_on_errand(directory, Errand::Clear(owner, None));
+            self.shards.of(owner.group).send_on_errand(directory, Errand::Clear(owner, None));
         }
     }
 
@@ -425,7 +419,7 @@ impl Node {
         if self.has_unreconciled {
             self.reconcile_hosting(now);
         }
-        for hosted in self.shard.replicas.hosted.values_mut() {
+        for hosted in self.shards.iter_mut().flat_map(|shard| shard.replicas.hosted.values_mut()) {
             let Hosted::Running(replica) = hosted else { continue };
             if replica.group.role() == Role::Leader {
                 replica.pace.note(replica.group.last_index(), now.instant);
@@ -436,7 +430,7 @@ impl Node {
         let Some(catalogue) = &self.view.catalogue else { return };
         let mut changes = Vec::new();
         let mut transfers = Vec::new();
-        for (group, hosted) in &self.shard.replicas.hosted {
+        for (group, hosted) in self.shards.all_hosted() {
             let Hosted::Running(replica) = hosted else { continue };
             let Some(partition) = catalogue.group(*group) else { continue };
             if replica.group.role() != Role::Leader {
@@ -451,17 +445,17 @@ impl Node {
             }
         }
         for (group, change) in changes {
-            let Some(replica) = self.shard.running(group) else { continue };
+            let Some(replica) = self.shards.running(group) else { continue };
             match replica.group.propose_membership(&change, now.instant) {
-                Ok(_) => self.shard.mark_dirty(group),
+                Ok(_) => self.shards.mark_dirty(group),
                 Err(error) => tracing::debug!(%group, %error, "a membership change has to wait"),
             }
         }
         for (group, to) in transfers {
-            let Some(replica) = self.shard.running(group) else { continue };
+            let Some(replica) = self.shards.running(group) else { continue };
             replica.led_since = Some(now.instant);
             match replica.group.transfer_leader(to, now.instant) {
-                Ok(()) => self.shard.mark_dirty(group),
+                Ok(()) => self.shards.mark_dirty(group),
                 Err(error) => tracing::debug!(%group, %error, "a leader cannot be moved"),
             }
         }
@@ -474,7 +468,7 @@ impl Node {
         self.change_view(|view| view.is_draining = true);
         self.engines.hurry();
         let mut transfers = Vec::new();
-        for (group, hosted) in &self.shard.replicas.hosted {
+        for (group, hosted) in self.shards.all_hosted() {
             let Hosted::Running(replica) = hosted else { continue };
             if replica.group.role() != Role::Leader {
                 continue;
@@ -482,11 +476,11 @@ impl Node {
             transfers.extend(best_successor(self, replica).map(|best| (*group, best)));
         }
         for (group, to) in transfers {
-            let Some(replica) = self.shard.running(group) else { continue };
+            let Some(replica) = self.shards.running(group) else { continue };
             if let Err(error) = replica.group.transfer_leader(to, now.instant) {
                 tracing::debug!(%group, %error, "a leader cannot be moved");
             }
-            self.shard.mark_dirty(group);
+            self.shards.mark_dirty(group);
         }
     }
 
@@ -496,7 +490,7 @@ impl Node {
             Hosted::Running(replica) => replica.group.role() == Role::Leader,
             Hosted::Starting { .. } | Hosted::Lost { .. } => false,
         };
-        !self.shard.replicas.hosted.values().any(leads)
+        !self.shards.each_hosted().any(leads)
     }
 
     /// The preferred leader, if it could lead at once, is not slow, has room, and this node has led in its place for a while. Not

@@ -43,7 +43,7 @@ impl ReplicaView<'_> {
 impl Node {
     /// Every running replica.
     pub fn replicas_for_inspection(&self) -> impl Iterator<Item = ReplicaView<'_>> {
-        self.shard.replicas.hosted.iter().filter_map(|(id, hosted)| match hosted {
+        self.shards.all_hosted().filter_map(|(id, hosted)| match hosted {
             Hosted::Running(replica) => Some(ReplicaView {
                 id: *id,
                 replica: replica.id(),
@@ -57,6 +57,6 @@ impl Node {
 
     /// The reads that wait for their turn or for a job: the connection of each, and its number on it. In no order.
     pub fn queued_for_inspection(&self) -> impl Iterator<Item = (ConnectionId, i32)> {
-        self.shard.requests.queued()
+        self.shards.iter().flat_map(|shard| shard.requests.queued())
     }
 }

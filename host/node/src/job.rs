@@ -6,7 +6,7 @@
 use crate::adopt::{Unadopted, Unsaved};
 use crate::config::READS_AT_ONCE;
 use crate::errands::{Errand, ErrandsDone, Trash};
-use crate::ids::{DirectoryId, LogId, ReplicaKey};
+use crate::ids::{DirectoryId, LogId, ReplicaKey, ShardId};
 use crate::install::{install, open_at};
 use crate::replica::{directories_of_replica, directory_of};
 use crate::requests::read_jobs::{ReadSize, Wanted};
@@ -196,6 +196,8 @@ pub enum Job {
     },
     /// Puts away what nobody needs in a data directory, and looks through what was received there.
     Errands {
+        /// Who asked for them.
+        shard: ShardId,
         /// Which data directory.
         directory: DirectoryId,
         /// Where it is.
@@ -219,6 +221,8 @@ pub enum Job {
     },
     /// Closes a storage and deletes directories.
     Remove {
+        /// Who asked for it.
+        shard: ShardId,
         /// What nobody uses any more; its directory is one of those, under another name.
         storage: Option<Box<Partition>>,
         /// Which.
@@ -285,8 +289,8 @@ pub enum JobKind {
     Read(u64, Option<(DirectoryId, ReadSize)>),
     /// Reading the exactly-once table.
     LoadSessions,
-    /// Clearing up.
-    Remove,
+    /// Clearing up, for a shard.
+    Remove(ShardId),
     /// Looking at the room on the disks.
     Space,
     /// Making a catalogue durable.
@@ -397,6 +401,8 @@ pub enum JobResult {
     Told(String),
     /// What there was to do in a data directory is done.
     Errands {
+        /// Who asked for them.
+        shard: ShardId,
         /// Which data directory.
         directory: DirectoryId,
         /// What came of it.
@@ -488,7 +494,7 @@ impl Job {
             Self::Fetch { fetch, .. } => JobKind::Fetch(*fetch),
             Self::Read { ticket, place, .. } => JobKind::Read(*ticket, *place),
             Self::LoadSessions { .. } => JobKind::LoadSessions,
-            Self::Remove { .. } => JobKind::Remove,
+            Self::Remove { shard, .. } => JobKind::Remove(*shard),
             Self::Space { .. } => JobKind::Space,
             Self::SaveCatalogue { .. } => JobKind::Catalogue,
             Self::Tell { .. } => JobKind::Tell,
@@ -616,14 +622,14 @@ impl Job {
                 JobResult::Catalogue(crate::adopt::save(disk, *unsaved, (cluster, known), &places)?)
             }
             Self::Tell { state } => JobResult::Told(state.tell()),
-            Self::Errands { directory, data, trash, errands } => {
-                JobResult::Errands { directory, done: crate::errands::run(disk, &data, trash, errands) }
+            Self::Errands { shard, directory, data, trash, errands } => {
+                JobResult::Errands { shard, directory, done: crate::errands::run(disk, &data, trash, errands) }
             }
             Self::LoadSessions { engine, .. } => {
                 let sessions = Box::new(Sessions::read(&*engine)?);
                 JobResult::Sessions { sessions, engine }
             }
-            Self::Remove { storage, directories } => {
+            Self::Remove { storage, directories, .. } => {
                 storage.iter().for_each(|storage| storage.engine().give_up());
                 drop(storage);
                 // One that stays for now must not keep the room of the others.

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `event.rs` | what a host tells it |
 //! | `node.rs` | events, and who takes them; the rest, as a whole |
-//! | `shard.rs` | the shard, as a whole |
+//! | `shard.rs`, `shards.rs` | a shard, as a whole; all of a node's |
 //! | `view.rs`, `notice.rs` | what the shard goes by of the rest; what it tells the rest |
 //! | `os.rs`, `os/` | sockets, threads, disks |
 //!
@@ -133,6 +133,7 @@ mod reserve;
 mod retain;
 mod room;
 mod shard;
+mod shards;
 mod slow;
 mod snapshot;
 mod sparse;
@@ -148,7 +149,7 @@ pub use config::Config;
 pub use event::Event;
 pub use hedgerow_placement::{CLOCK_SKEW_MAX, SlowLimits};
 pub use identity::IdentityError;
-pub use ids::{DirectoryId, LogId, ReplicaKey};
+pub use ids::{DirectoryId, LogId, ReplicaKey, ShardId};
 pub use job::{Job, JobContext, JobDone, JobResult};
 pub use layout::LogLayout;
 pub use node::Node;

@@ -377,7 +377,7 @@ impl Node {
         let before = self.lives.others.get(&from).map(|seen| seen.life);
         let met = self.lives.meet(from, told, self.view.catalogue.as_deref(), self.last_tick);
         if met.is_ok() && before != Some(life) {
-            self.shard.forget_put_off(from);
+            self.shards.iter_mut().for_each(|shard| shard.forget_put_off(from));
         }
         met.map_err(|refused| {
             if self.lives.told.insert(from, life) != Some(life) {
@@ -442,7 +442,8 @@ impl Node {
     }
 
     fn stop_as_refused(&mut self, refused: Refused) {
-        self.shard.outbox.fail(stop_text(self.config.node, &self.config.data, self.own_life().boot, refused));
+        let text = stop_text(self.config.node, &self.config.data, self.own_life().boot, refused);
+        self.shards.first().outbox.fail(text);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What replicas write to the node's logs: gathered over a batch of events, one submission to each log, and who waits for it.
 
-use crate::ids::{LogId, ReplicaKey};
+use crate::ids::{LogId, Numbers, ReplicaKey};
 use crate::outbox::Outbox;
 use hedgerow_types::GroupId;
 use hedgerow_wal::{Append, Submission};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const ENTRY_OVERHEAD: u64 = 128;
 
 /// Log writes of the current batch of events, and those under way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LogWrites {
     /// By log.
     gathering: BTreeMap<LogId, Gathering>,
@@ -20,7 +20,7 @@ pub(crate) struct LogWrites {
     begun: BTreeSet<LogId>,
     /// Logs that take nothing more.
     failed: BTreeSet<LogId>,
-    next_ticket: u64,
+    tickets: Numbers,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +41,17 @@ pub(crate) struct UnderWay {
 }
 
 impl LogWrites {
+    /// Nothing is on its way; submissions have these `tickets`.
+    pub(crate) const fn new(tickets: Numbers) -> Self {
+        Self {
+            gathering: BTreeMap::new(),
+            under_way: BTreeMap::new(),
+            begun: BTreeSet::new(),
+            failed: BTreeSet::new(),
+            tickets,
+        }
+    }
+
     pub(crate) fn append(&mut self, log: LogId, owner: ReplicaKey, ticket: Option<u64>, append: Append) {
         let gathering = self.gathering.entry(log).or_default();
         gathering.appends.push(append);
@@ -69,8 +80,7 @@ impl LogWrites {
         if self.failed.contains(&log) {
             return;
         }
-        self.next_ticket += 1;
-        let ticket = self.next_ticket;
+        let ticket = self.tickets.next();
         let entries = appends.iter().flat_map(|append| &append.entries);
         let bytes = entries.map(|entry| entry.data.len() as u64 + ENTRY_OVERHEAD).sum();
         self.under_way.insert((log, ticket), UnderWay { waiting, bytes });

@@ -8,6 +8,7 @@ use crate::node::Node;
 use crate::peer::Report;
 use crate::reserve;
 use crate::room::{Takes, mark};
+use crate::shard::Shard;
 use hedgerow_env::{Now, Space};
 use hedgerow_types::{Instant, NodeId};
 use std::time::Duration;
@@ -83,12 +84,16 @@ impl Node {
                 if looks_for_storage {
                     one.looked_for_storage = Some(now.instant);
                 }
-                let storage = if looks_for_storage { self.shard.storage_in(directory) } else { Vec::new() };
+                let storage = if looks_for_storage {
+                    self.shards.iter().flat_map(|shard| shard.storage_in(directory)).collect()
+                } else {
+                    Vec::new()
+                };
                 let path = self.config.path_of(directory).to_owned();
                 let room = &self.view.room;
                 let keeps_reserve = looks_for_storage && room.has_space(directory) && !room.is_stalled(directory);
                 let reserve = if keeps_reserve { reserve::size(self.config.wal.segment_size) } else { 0 };
-                self.shard.job(Job::Space { directory, path, storage, reserve });
+                self.shards.first().job(Job::Space { directory, path, storage, reserve });
             }
         }
     }
@@ -99,7 +104,7 @@ impl Node {
         look.is_looking = false;
         let Some(space) = space else { return };
         // What is in memory has been acknowledged and will need its place on the disk.
-        let free = space.free.saturating_sub(self.shard.unflushed_in(directory));
+        let free = space.free.saturating_sub(self.view.room.unflushed_in(directory));
         let mark = mark(&self.config, space.total);
         look.written_max = free.saturating_sub(mark) / LOOK_SHARE;
         let changed = self.change_room(|room| room.note_space(directory, space, (free, mark)));
@@ -121,10 +126,10 @@ impl Node {
     /// Disks have room for more or less than before: the leaders elsewhere hear of it at once.
     fn note_room(&mut self, changed: &[DirectoryId]) {
         changed.iter().for_each(|directory| self.tell_room(*directory));
-        let there = self.shard.replicas.hosted.iter().filter(|(_, hosted)| changed.contains(&hosted.directory()));
+        let there = self.shards.all_hosted().filter(|(_, hosted)| changed.contains(&hosted.directory()));
         self.reports.urgent.extend(there.map(|(group, _)| *group));
         if !changed.is_empty() {
-            self.shard.update_stops();
+            self.shards.iter_mut().for_each(Shard::update_stops);
         }
     }
 
@@ -145,7 +150,7 @@ impl Node {
     /// A node has told how its replicas are.
     pub(crate) fn note_room_elsewhere(&mut self, from: NodeId, report: &Report) {
         if self.change_room(|room| room.note_elsewhere(from, report)) {
-            self.shard.update_stops();
+            self.shards.iter_mut().for_each(Shard::update_stops);
         }
     }
 
@@ -154,7 +159,7 @@ impl Node {
         if self.view.is_storage_behind != is_behind {
             self.change_view(|view| view.is_storage_behind = is_behind);
             tracing::debug!(is_behind, "whether flushes are behind has changed");
-            self.reports.urgent.extend(self.shard.replicas.hosted.keys().next().copied());
+            self.reports.urgent.extend(self.shards.all_hosted().next().map(|(group, _)| *group));
         }
     }
 }

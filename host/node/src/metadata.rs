@@ -123,7 +123,7 @@ impl Node {
 
     /// Whether nobody else can lead the metadata.
     fn holds_metadata_lease(&self, now: Now) -> bool {
-        match self.shard.replicas.hosted.get(&GroupId::META) {
+        match self.shards.hosted(GroupId::META) {
             Some(Hosted::Running(replica)) => replica.group.lease_holds(now.instant),
             Some(Hosted::Starting { .. } | Hosted::Lost { .. }) | None => false,
         }
@@ -162,7 +162,7 @@ impl Node {
             self.give_held_answers();
             self.note_adopted(now);
         }
-        let is_leader = self.shard.running(GroupId::META).is_some_and(|replica| replica.group.role() == Role::Leader);
+        let is_leader = self.shards.running(GroupId::META).is_some_and(|replica| replica.group.role() == Role::Leader);
         if is_leader && self.metadata.current.is_none() && self.metadata.step.is_idle() {
             self.start_loading(now);
         }
@@ -237,10 +237,10 @@ impl Node {
 
     /// Reads the catalogue like any linearizable read, so that a deposed leader does not act on an old one.
     fn start_loading(&mut self, now: Now) {
-        let ticket = self.shard.replicas.ticket();
+        let ticket = self.shards.of(GroupId::META).replicas.ticket();
         self.metadata.step = Step::Reading(ticket);
         let read = Read::Get { key: Bytes::from_static(VERSION_ROW) };
-        match self.shard.replicas.begin_metadata_read(ticket, read, now) {
+        match self.shards.of(GroupId::META).replicas.begin_metadata_read(ticket, read, now) {
             Some(true) => self.load_catalogue(ticket, now),
             Some(false) => {}
             None => self.metadata.step = Step::Idle,
@@ -257,7 +257,8 @@ impl Node {
             Ok(rows) => rows,
             Err(error) => {
                 // It is read again, here or by whoever leads then.
-                self.metadata.step = Step::Failed(note_read(&mut self.shard.replicas.damaged, GroupId::META, &error));
+                self.metadata.step =
+                    Step::Failed(note_read(&mut self.shards.of(GroupId::META).replicas.damaged, GroupId::META, &error));
                 return;
             }
         };
@@ -269,7 +270,9 @@ impl Node {
                 self.take_current(catalogue, now);
                 self.note_adopted(now);
             }
-            Err(error) => self.shard.outbox.fail(format!("the catalogue cannot be understood: {}", chain(&error))),
+            Err(error) => {
+                self.shards.first().outbox.fail(format!("the catalogue cannot be understood: {}", chain(&error)))
+            }
         }
     }
 
@@ -289,7 +292,11 @@ impl Node {
             only_count: false,
         };
         let failed = |what: &str| EngineError::Read { source: what.into() };
-        let storage = self.shard.open_partition_of(GroupId::META).ok_or_else(|| failed("its group is not open"))?;
+        let storage = self
+            .shards
+            .at(GroupId::META)
+            .open_partition_of(GroupId::META)
+            .ok_or_else(|| failed("its group is not open"))?;
         loop {
             let now = hedgerow_types::time::expiry_seconds(now.unix_micros);
             let page = storage.read(&Read::Scan(scan.clone()), now)?;
@@ -318,17 +325,22 @@ impl Node {
                 let write = first.write_first();
                 self.write_draft(first, write, now);
             }
-            Err(error) => self.shard.outbox.fail(format!("the first catalogue cannot be made: {error}")),
+            Err(error) => self.shards.first().outbox.fail(format!("the first catalogue cannot be made: {error}")),
         }
     }
 
     fn write_draft(&mut self, draft: Catalogue, write: Write, now: Now) {
-        let ticket = self.shard.replicas.ticket();
+        let ticket = self.shards.of(GroupId::META).replicas.ticket();
         self.metadata.step = Step::Writing(ticket, Box::new(draft));
         let origin = Origin::Metadata(ticket);
-        if let Err(refusal) =
-            self.shard.replicas.propose(&self.view, GroupId::META, (ClientId(0), 0), write, origin, now)
-        {
+        if let Err(refusal) = self.shards.of(GroupId::META).replicas.propose(
+            &self.view,
+            GroupId::META,
+            (ClientId(0), 0),
+            write,
+            origin,
+            now,
+        ) {
             self.metadata.handle_failed(ticket, &refusal);
         }
     }
@@ -447,7 +459,7 @@ impl Node {
 
     fn take_current(&mut self, catalogue: Catalogue, now: Now) {
         let push = Self::catalogue_push(&catalogue);
-        self.shard.send_to_all(&push);
+        self.shards.first().send_to_all(&push);
         for node in self.config.peers.keys() {
             self.metadata.offers.note(*node, catalogue.version, now.instant);
         }

@@ -20,18 +20,23 @@ use crate::looks::Looks;
 use crate::metadata::Metadata;
 use crate::outbox::{ConnectionId, Outbox};
 use crate::peer::Frame;
+use crate::read_index_frame::ReadIndexRequests;
 use crate::replica::Hosted;
 use crate::report::Reports;
+use crate::requests::forward::Write;
 use crate::requests::front::{Front, Taken};
 use crate::shard::Shard;
+use crate::shards::Shards;
 use crate::slow::Speeds;
 use crate::strangers::Strangers;
+use crate::tail_frame::TailRequests;
 use crate::view::View;
 use bytes::Bytes;
 use hedgerow_env::{DirLock, Disk, Now};
 use hedgerow_storage::Engines;
 use hedgerow_types::{GroupId, Instant, NodeId, ReplicaId};
 use hedgerow_wal::Round;
+use hedgerow_wire::message::Cancel;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,8 +47,8 @@ pub struct Node {
     /// What takes in clients' frames.
     pub(crate) front: Front,
     /// What serves.
-    pub(crate) shard: Shard,
-    /// What that goes by. Changed by [`Node::change_view`] alone.
+    pub(crate) shards: Shards,
+    /// What they go by. Changed by [`Node::change_view`] alone.
     pub(crate) view: Arc<View>,
     pub(crate) config: Arc<Config>,
     pub(crate) disk: Arc<dyn Disk>,
@@ -78,7 +83,7 @@ pub struct Node {
 impl Node {
     /// What is to be done. Empty it after each [`Node::drive`].
     pub fn outbox(&mut self) -> &mut Outbox {
-        &mut self.shard.outbox
+        self.shards.outbox()
     }
 
     /// This node.
@@ -101,16 +106,20 @@ impl Node {
             self.change_view(|view| view.alive = alive);
         }
         self.tick_founding(now);
-        self.shard.replicas.begin_tick();
-        self.shard.tick_groups(now);
+        for shard in self.shards.iter_mut() {
+            shard.replicas.begin_tick();
+            shard.tick_groups(now);
+        }
         self.tick_creations(now);
         self.tick_failures(now);
-        self.shard.measure_replicas();
+        self.measure_replicas();
         self.tick_room(now);
-        self.shard.tick_storage();
-        self.shard.tick_debts(now);
-        self.shard.tick_retained(now);
-        self.shard.tick_sending(elapsed, now);
+        for shard in self.shards.iter_mut() {
+            shard.tick_storage();
+            shard.tick_debts(now);
+            shard.tick_retained(now);
+            shard.tick_sending(elapsed, now);
+        }
         self.take_notices(now);
         self.tick_reports(now);
         self.tick_metadata(now);
@@ -118,17 +127,18 @@ impl Node {
         self.tick_hosting(now);
         self.tick_admin(now);
         self.note_leaderless();
-        self.shard.requests.tick(now.instant);
-        self.front.tick(&mut self.shard.serving(), now.instant);
+        self.shards.iter_mut().for_each(|shard| shard.requests.tick(now.instant));
+        self.front.tick(&mut self.shards.first().serving(), now.instant);
     }
 
     /// A whole frame came from a client. `now` must have been read after it came.
     pub(crate) fn handle_client(&mut self, connection: ConnectionId, frame: Bytes, now: Now) {
         let now = self.view.agreed(now);
-        let mut serving = self.shard.serving();
-        match self.front.take(&mut serving, connection, frame, now) {
-            Some(Taken::Data(caller, header, body)) => serving.serve_data(caller, &header, &body, now),
-            Some(Taken::Cancel(connection, cancel)) => serving.handle_cancel(connection, &cancel, now),
+        match self.front.take(&mut self.shards.first().serving(), connection, frame, now) {
+            Some(Taken::Data(caller, header, body)) => {
+                self.shards.of(caller.group()).serving().take_data(caller, &header, &body, now);
+            }
+            Some(Taken::Cancel(connection, cancel)) => self.handle_cancel(connection, &cancel, now),
             Some(Taken::Admin(caller, body)) => self.serve_admin(caller, body, now),
             None => {}
         }
@@ -139,7 +149,8 @@ impl Node {
         let now = self.view.agreed(now);
         match frame {
             Frame::Replication { group, from, to, message } => {
-                self.shard.handle_replication(ReplicaKey { group, replica: to }, from, message, now);
+                let owner = ReplicaKey { group, replica: to };
+                self.shards.of(group).handle_replication(owner, from, message, now);
             }
             Frame::Probe(probe) => self.handle_probe(from, probe, now),
             Frame::Report(report) => self.handle_report(from, report, now),
@@ -149,17 +160,42 @@ impl Node {
             Frame::SnapshotBegin(begin) => {
                 let owner = ReplicaKey { group: GroupId::from_u64(begin.group), replica: ReplicaId(begin.to) };
                 let is_needed = self.is_needed_to_write(owner);
-                self.shard.handle_snapshot_begin(begin, is_needed, now);
+                self.shards.of(owner.group).handle_snapshot_begin(begin, is_needed, now);
             }
-            Frame::SnapshotChunk(chunk) => self.shard.handle_snapshot_chunk(chunk, now),
-            Frame::SnapshotProgress(progress) => self.shard.handle_snapshot_progress(progress, now),
-            Frame::ReadIndexRequests(questions) => self.shard.handle_read_index_requests(from, &questions, now),
-            Frame::ReadIndexReplies(answers) => self.shard.handle_read_index_replies(from, &answers, now),
-            Frame::TailRequests(requests) => self.shard.handle_tail_requests(from, requests, now),
-            Frame::TailReplies(replies) => self.shard.handle_tail_replies(from, &replies, now),
-            Frame::Forward(forward) => self.shard.serving().handle_forward(from, forward, now),
-            Frame::Forwarded(forwarded) => self.shard.serving().handle_forwarded(from, forwarded, now),
-            Frame::Began(began) => self.shard.serving().handle_began(from, began, now),
+            Frame::SnapshotChunk(chunk) => {
+                self.shards.of(GroupId::from_u64(chunk.group)).handle_snapshot_chunk(chunk, now);
+            }
+            Frame::SnapshotProgress(progress) => {
+                self.shards.of(GroupId::from_u64(progress.group)).handle_snapshot_progress(progress, now);
+            }
+            Frame::ReadIndexRequests(ReadIndexRequests { id, requests }) => {
+                for (shard, requests) in self.shards.divide(requests, |one| one.group) {
+                    shard.handle_read_index_requests(from, &ReadIndexRequests { id, requests }, now);
+                }
+            }
+            Frame::ReadIndexReplies(replies) => {
+                for (shard, replies) in self.shards.divide(replies, |one| one.group) {
+                    shard.handle_read_index_replies(from, &replies, now);
+                }
+            }
+            Frame::TailRequests(TailRequests { id, requests }) => {
+                for (shard, requests) in self.shards.divide(requests, |one| GroupId::from_u64(one.group)) {
+                    shard.handle_tail_requests(from, TailRequests { id, requests }, now);
+                }
+            }
+            Frame::TailReplies(replies) => self.shards.that_gave(replies.id).handle_tail_replies(from, &replies, now),
+            Frame::Forward(forward) => {
+                if let Some(write) = Write::decode(from, forward) {
+                    self.shards.of(write.group()).serving().handle_forward(from, write, now);
+                }
+            }
+            Frame::Forwarded(forwarded) => {
+                self.shards.that_gave(forwarded.id).serving().handle_forwarded(from, forwarded, now);
+            }
+            // Which group it is about, it does not say.
+            Frame::Began(began) => {
+                self.shards.iter_mut().for_each(|shard| shard.serving().handle_began(from, began, now));
+            }
             Frame::Pulse(pulse) => self.handle_pulse(from, &pulse, now),
             // Comes only from whoever was dialled, and not here: anybody can dial this node.
             Frame::Refused(_) => {}
@@ -172,21 +208,21 @@ impl Node {
         match round {
             Round::Done { tickets, synced } => {
                 self.note_synced(log, synced);
-                if self.shard.log_writes.note_begun(log) {
+                if self.shards.first().log_writes.note_begun(log) {
                     // Before anything that it makes durable is acknowledged.
                     self.note_log_begun(log);
                 }
                 for ticket in tickets {
                     self.speeds.note_durable(ticket, now.instant);
-                    let Some(done) = self.shard.log_writes.end(log, ticket) else { continue };
+                    let Some(done) = self.shards.that_gave(ticket).log_writes.end(log, ticket) else { continue };
                     // What is in the log comes to the storage of its replicas, wherever that is.
                     for directory in self.config.directories_of(log) {
                         self.looks.note_written(directory, done.bytes);
                     }
                     for (owner, ticket) in done.waiting {
-                        if let Some(replica) = self.shard.running_as(owner) {
+                        if let Some(replica) = self.shards.running_as(owner) {
                             replica.group.handle_persisted(ticket, now.instant);
-                            self.shard.mark_dirty(owner.group);
+                            self.shards.mark_dirty(owner.group);
                         }
                     }
                 }
@@ -227,36 +263,53 @@ impl Node {
     /// events, with a time read after them, and again while [`Node::has_queued`].
     pub fn drive(&mut self, now: Now) {
         let now = self.view.agreed(now);
-        self.shard.begin_turn(now);
+        self.shards.iter_mut().for_each(|shard| shard.begin_turn(now));
         self.take_notices(now);
         loop {
-            for group in std::mem::take(&mut self.shard.replicas.dirty) {
-                self.shard.drive_marked(group, now);
-                self.take_notices(now);
-            }
-            if self.shard.replicas.dirty.is_empty() && !self.report_first_leaders(now) {
+            let dirty = self.shards.take_dirty();
+            if dirty.is_empty() && !self.report_first_leaders(now) {
                 break;
             }
+            for group in dirty {
+                self.shards.of(group).drive_marked(group, now);
+                self.take_notices(now);
+            }
         }
-        self.shard.lose_damaged(now);
+        self.shards.iter_mut().for_each(|shard| shard.lose_damaged(now));
         self.take_notices(now);
-        self.shard.send_gathered(now);
-        if let Some((log, submission)) = self.shard.outbox.submissions.first() {
+        self.shards.iter_mut().for_each(|shard| shard.send_gathered(now));
+        if let Some((log, submission)) = self.shards.outbox().submissions.first() {
             self.speeds.note_log_write(*log, submission.ticket, now.instant);
         }
-        self.shard.requests.end_turn();
+        self.shards.iter_mut().for_each(|shard| shard.requests.end_turn());
+    }
+
+    /// A client wants the answer to something no more, and does not say which group that is for.
+    fn handle_cancel(&mut self, connection: ConnectionId, cancel: &Cancel, now: Now) {
+        let found = self.shards.iter_mut().filter_map(|shard| shard.serving().handle_cancel(connection, cancel, now));
+        if found.count() == 0 {
+            self.shards.first().requests.note_unknown_cancel();
+        }
+    }
+
+    /// What all replicas take of the disks is noted, for all that is decided by it until the next tick.
+    fn measure_replicas(&mut self) {
+        let sizes = self.shards.measure();
+        if !self.view.room.has_sizes(&sizes) {
+            self.change_room(|room| room.note_sizes(sizes));
+        }
     }
 
     /// When [`crate::Event::Wake`] is due, by the clock that `now` is read from; `None` if nothing is waited for.
     /// Cheap. May change whenever the node is driven.
     pub fn wakes_at(&self) -> Option<Instant> {
-        self.shard.wakes_at()
+        self.shards.iter().filter_map(Shard::wakes_at).min()
     }
 
     /// Whether reads, groups, or what is to be applied, wait for their turn. [`Node::drive`] has to be called again then, though nothing else happens; what has
     /// arrived meanwhile should be handed over before.
     pub fn has_queued(&self) -> bool {
-        self.shard.requests.has_queued() || self.shard.replicas.applying.has_rest() || self.shard.replicas.is_ticking()
+        self.shards.iter().any(Shard::has_queued)
     }
 
     /// The client at `connection` leaves as many of its replies unread as it may: reads that wait here are refused as busy,
@@ -264,34 +317,35 @@ impl Node {
     /// any.
     pub fn refuse_unread(&mut self, connection: ConnectionId, now: Now) -> bool {
         let now = self.view.agreed(now);
-        self.shard.serving().refuse_unread(connection, now)
+        let refused = self.shards.iter_mut().map(|shard| shard.serving().refuse_unread(connection, now));
+        refused.fold(false, |any, one| any | one)
     }
 
     /// Whether clients' requests may be handed over before the node is driven: those that came since it was driven last took, and were
     /// answered with, fewer bytes than a turn may be. Some requests are answered as they come, maps and reports of the state
     /// among them, and their answers are large; others are long to read, and not answered at all.
     pub fn takes_requests(&self) -> bool {
-        !self.shard.requests.has_had_turn(self.config.read_bytes_per_turn)
+        !self.shards.iter().any(|shard| shard.requests.has_had_turn(self.config.read_bytes_per_turn))
     }
 
     /// Bytes that clients' requests have taken and were answered with since the node was driven last.
-    pub const fn turn_bytes(&self) -> usize {
-        self.shard.requests.turn_bytes()
+    pub fn turn_bytes(&self) -> usize {
+        self.shards.iter().map(|shard| shard.requests.turn_bytes()).sum()
     }
 
     /// Handling a batch of events that clients' requests were part of, and carrying out what followed, took so long. For
     /// the load that replies tell of.
     pub fn note_work(&mut self, took: Duration, now: Instant) {
-        self.shard.requests.note_work(took, now);
+        self.shards.iter_mut().for_each(|shard| shard.requests.note_work(took, now));
     }
 
     /// Whether the node belongs to a cluster and everything it should host runs.
     pub fn is_serving(&self) -> bool {
         let Some(catalogue) = &self.view.catalogue else { return false };
-        let has_none = self.shard.replicas.hosted.is_empty() && catalogue.hosted_by(self.config.node).next().is_some();
+        let has_none = self.shards.hosted_count() == 0 && catalogue.hosted_by(self.config.node).next().is_some();
         !has_none
             && !self.has_unreconciled
-            && self.shard.replicas.hosted.values().all(|hosted| !matches!(hosted, Hosted::Starting { .. }))
+            && self.shards.each_hosted().all(|hosted| !matches!(hosted, Hosted::Starting { .. }))
     }
 
     /// Whether the catalogue has this node with the data that it has now: only then replicas are placed on it.
@@ -314,10 +368,12 @@ impl Node {
 
     /// A client's connection is gone; its reads are dropped, its writes answered into nothing.
     pub(crate) fn handle_client_closed(&mut self, connection: ConnectionId) {
-        self.shard.serving().drop_requests_of(connection);
-        self.shard.requests.forget_connection(connection);
+        for shard in self.shards.iter_mut() {
+            shard.serving().drop_requests_of(connection);
+            shard.requests.forget_connection(connection);
+            shard.outbox.clients.remove(&connection);
+        }
         self.front.forget(connection);
         self.admin.telling.forget(connection);
-        self.shard.outbox.clients.remove(&connection);
     }
 }

@@ -40,15 +40,17 @@ pub(crate) enum Notice {
 }
 
 impl Node {
-    /// Takes what the shard has said, in the order in which it was said, until nothing is left.
+    /// Takes what the shards have said, of each in the order in which it was said, until nothing is left.
     pub(crate) fn take_notices(&mut self, now: Now) {
-        for replied in self.shard.requests.take_replied() {
-            self.front.note_reply(&replied);
-        }
-        while !self.shard.notices.is_empty() {
-            for notice in std::mem::take(&mut self.shard.notices) {
-                self.handle_notice(notice, now);
+        loop {
+            for replied in self.shards.iter_mut().flat_map(|shard| shard.requests.take_replied()) {
+                self.front.note_reply(&replied);
             }
+            let said: Vec<Notice> = self.shards.iter_mut().flat_map(|shard| shard.notices.drain(..)).collect();
+            if said.is_empty() {
+                return;
+            }
+            said.into_iter().for_each(|notice| self.handle_notice(notice, now));
         }
     }
 
@@ -64,7 +66,7 @@ impl Node {
             Notice::ApplyHeld(group, error) => self.note_apply_held(group, &error),
             Notice::GivenUp(group) => self.note_given_up(group, now),
             Notice::Unusable(owner, reason) => {
-                if self.shard.running_as(owner).is_some() {
+                if self.shards.running_as(owner).is_some() {
                     self.lose(owner.group, &reason, true, now);
                 }
             }

@@ -9,7 +9,7 @@ use crate::errands::trash_of;
 use crate::failure::{Failures, is_device_failure, takes_no_writes};
 use crate::founding::Founding;
 use crate::identity::{self, Found, FoundLog, Identity, IdentityError, Missing};
-use crate::ids::{DirectoryId, LogId, ReplicaKey};
+use crate::ids::{DirectoryId, LogId, ReplicaKey, ShardId};
 use crate::layout::{LogLayout, Shelf, has_log, is_idle};
 use crate::lives::Lives;
 use crate::lives::check_copy;
@@ -21,8 +21,10 @@ use crate::replica::{Hosted, directory_of, incoming_of, owner_of};
 use crate::report::Reports;
 use crate::requests::front::Front;
 use crate::shard::Shard;
+use crate::shards::Shards;
 use crate::slow::Speeds;
 use crate::strangers::Strangers;
+use crate::view::View;
 use bytes::Bytes;
 use hedgerow_env::{Disk, Now, read_file_if_exists};
 use hedgerow_placement::Catalogue;
@@ -215,12 +217,18 @@ impl Node {
         check_settled(&shelf, &recovered, &missing)?;
         let ids = take_up_logs(&*disk, &config, (&shelf, &found, has_logs), &mut identity, &mut random)?;
         let config = Arc::new(config);
-        let mut shard = Shard::new(Arc::clone(&config), Arc::clone(&disk), Arc::clone(&engines), random, now.instant);
+        let view = Arc::new(View::new(&config));
+        let shard = |id, random| {
+            let (config, disk, engines) = (Arc::clone(&config), Arc::clone(&disk), Arc::clone(&engines));
+            Shard::new(ShardId(id), config, disk, engines, (random, Arc::clone(&view)), now.instant)
+        };
+        let others: Vec<Shard> = (1..config.shards).map(|id| shard(id, Random::new(random.next_u64()))).collect();
+        let mut first = shard(0, random);
         let mut node = Node {
-            admin: AdminCalls::new(shard.random.next_u64()),
+            admin: AdminCalls::new(first.random.next_u64()),
             front: Front::new(&config),
-            view: Arc::clone(&shard.view),
-            shard,
+            view,
+            shards: Shards::new(std::iter::once(first).chain(others).collect()),
             speeds: Speeds::new(&config),
             looks: Looks::new(&config),
             config,
@@ -301,7 +309,7 @@ impl Node {
         if dropped.iter().all(|owner| self.is_gone(*owner)) {
             return Ok(());
         }
-        self.identity.renew(self.shard.random.next_u64());
+        self.identity.renew(self.shards.first().random.next_u64());
         Ok(self.identity.save_to_each(&*self.disk, &self.config.data)?)
     }
 
@@ -314,7 +322,7 @@ impl Node {
     /// Replicas of this node that the catalogue lists and no log knows are lost. Their storage stays until the metadata has them
     /// replaced: where the logs of a majority are away, not mounted perhaps, it is needed again when they are back.
     fn note_without_log(&mut self) {
-        let unknown = self.listed().filter(|owner| !self.shard.replicas.hosted.contains_key(&owner.group));
+        let unknown = self.listed().filter(|owner| !self.shards.hosted(owner.group).is_some());
         let unknown: Vec<ReplicaKey> = unknown.collect();
         for owner in unknown {
             let is_there = |data: &PathBuf| self.disk.exists(&directory_of(data, owner));
@@ -328,7 +336,7 @@ impl Node {
     /// checkpoints that were made for others. What the catalogue may be too old to know stays, until a newer one says.
     fn clear_leftovers(&mut self, dropped: &BTreeSet<ReplicaKey>) {
         // Wherever it lies, and whatever else of its group is hosted: what is not where it should be may be put back.
-        let hosted: BTreeSet<ReplicaKey> = self.shard.replicas.hosted.values().map(Hosted::owner).collect();
+        let hosted: BTreeSet<ReplicaKey> = self.shards.each_hosted().map(Hosted::owner).collect();
         for directory in self.config.directories() {
             let data = self.config.path_of(directory).to_owned();
             let below = |name: &str| {
@@ -352,8 +360,7 @@ impl Node {
                 }
             }
             // What is received goes on where it stopped, as long as there is somebody to install it.
-            let owners =
-                self.shard.replicas.hosted.values().filter(|hosted| hosted.directory() == directory).map(Hosted::owner);
+            let owners = self.shards.each_hosted().filter(|hosted| hosted.directory() == directory).map(Hosted::owner);
             let received: BTreeSet<PathBuf> = owners.flat_map(|owner| incoming_of(&*self.disk, &data, owner)).collect();
             let is_forgotten = |path: &PathBuf| self.view.catalogue.is_some() && !received.contains(path);
             let forgotten = below("incoming").filter(is_forgotten);
@@ -361,15 +368,15 @@ impl Node {
             // What an earlier life of the node has not come to remove.
             let removed = self.disk.list(&trash_of(&data)).unwrap_or_default();
             let removed = removed.into_iter().map(|name| trash_of(&data).join(name)).collect();
-            self.shard.enqueue_removal(None, removed);
+            self.shards.first().enqueue_removal(None, removed);
             self.discard_now(directory, paths);
         }
     }
 
     /// Removes what is below a data directory, and has it under no name that counts at once. Only for a start: it blocks.
     fn discard_now(&mut self, directory: DirectoryId, paths: Vec<PathBuf>) {
-        let removed = self.shard.trash(directory).put_aside(&*self.disk, paths);
-        self.shard.enqueue_removal(None, removed);
+        let removed = self.shards.first().trash(directory).put_aside(&*self.disk, paths);
+        self.shards.first().enqueue_removal(None, removed);
     }
 }
 

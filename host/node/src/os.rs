@@ -235,12 +235,12 @@ impl Host {
     /// Whether another client may be served.
     pub(crate) fn has_room_for_client(&self) -> bool {
         let node = self.node.borrow();
-        (self.clients.count() as u64) < node.config.clients_max(node.shard.replicas.hosted.len())
+        (self.clients.count() as u64) < node.config.clients_max(node.shards.hosted_count())
     }
 
     fn has_room_for_newcomer(&self) -> bool {
         let node = self.node.borrow();
-        let most = node.config.clients_max(node.shard.replicas.hosted.len()) + node.config.newcomers_max();
+        let most = node.config.clients_max(node.shards.hosted_count()) + node.config.newcomers_max();
         self.clients.connections.get() < most
     }
 

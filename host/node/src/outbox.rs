@@ -70,6 +70,29 @@ impl Outbox {
         self.clients.entry(connection).or_insert_with(|| BytesMut::with_capacity(REPLY_SIZE_HINT))
     }
 
+    /// Adds what `other` wants done, and leaves nothing there.
+    pub(crate) fn append(&mut self, other: &mut Self) {
+        let Self { peers, bulk, moved, clients, closed, submissions, jobs, faults, failure } = std::mem::take(other);
+        for (node, bytes) in peers {
+            self.peer(node).extend_from_slice(&bytes);
+        }
+        for (node, bytes) in bulk {
+            self.bulk.entry(node).or_default().extend_from_slice(&bytes);
+        }
+        for (connection, bytes) in clients {
+            match self.clients.get_mut(&connection) {
+                Some(before) => before.extend_from_slice(&bytes),
+                None => drop(self.clients.insert(connection, bytes)),
+            }
+        }
+        self.moved.extend(moved);
+        self.closed.extend(closed);
+        self.submissions.extend(submissions);
+        self.jobs.extend(jobs);
+        self.faults.extend(faults);
+        failure.into_iter().for_each(|reason| self.fail(reason));
+    }
+
     /// Notes that the node must stop; the first reason stays.
     pub(crate) fn fail(&mut self, reason: String) {
         self.failure.get_or_insert(reason);

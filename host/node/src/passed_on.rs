@@ -137,7 +137,7 @@ impl Node {
         let receiver = self.reports.told().nodes.get(&to).map_or(0, |(report, _)| report.process);
         let may_repeat = request.argument.len() <= REPEATED_SIZE_MAX && (receiver != 0 || only_looks(&request.command));
         let repetition = may_repeat.then(|| AdminRequest { repeated_to: receiver, ..request.clone() });
-        self.shard.send(to, &Frame::AdminRequest(request));
+        self.shards.first().send(to, &Frame::AdminRequest(request));
         let (deadline, said) = (now.instant + wait, now.instant);
         self.admin.passed_on.own.insert(id, Own { asker, deadline, to, repetition, said });
     }
@@ -147,10 +147,10 @@ impl Node {
         match self.admin.passed_on.meet(from, &request, self.identity.start()) {
             Met::New => {}
             Met::UnderWay => return,
-            Met::Answered(reply) => return self.shard.send(from, &Frame::AdminReply(reply)),
+            Met::Answered(reply) => return self.shards.first().send(from, &Frame::AdminReply(reply)),
             Met::Unknown => {
                 let reply = reply_of(request.id, Err(Refusal::Unresolved));
-                return self.shard.send(from, &Frame::AdminReply(reply));
+                return self.shards.first().send(from, &Frame::AdminReply(reply));
             }
         }
         let command = (request.command.as_str(), request.argument.as_str());
@@ -185,7 +185,7 @@ impl Node {
 
     fn send_answer(&mut self, node: NodeId, reply: AdminReply) {
         self.admin.passed_on.note_answered(node, &reply);
-        self.shard.send(node, &Frame::AdminReply(reply));
+        self.shards.first().send(node, &Frame::AdminReply(reply));
     }
 
     /// Another node has answered. What it has changed came before, and is told once this node acts on it too: whoever is told may ask here.
@@ -258,7 +258,7 @@ impl Node {
                 again.push((call.to, Frame::AdminRequest(request.clone())));
             }
         }
-        again.into_iter().for_each(|(to, request)| self.shard.send(to, &request));
+        again.into_iter().for_each(|(to, request)| self.shards.first().send(to, &request));
     }
 }
 

@@ -13,7 +13,7 @@
 //!
 //! Nothing is repeated here: what is lost is asked again, under another id, by groups that run out of patience.
 
-use crate::ids::ReplicaKey;
+use crate::ids::{Numbers, ReplicaKey};
 use crate::peer::Frame;
 use crate::read_index_frame::{GroupReply, GroupRequest, REQUESTS_MAX, ReadIndexRequests};
 use crate::shard::Shard;
@@ -33,8 +33,8 @@ pub(crate) struct ReadIndexes {
     pub(crate) tails: ReadIndexBatcher,
     /// Replies that leave with the current batch of events, by the node that they go to.
     replies: BTreeMap<NodeId, Vec<GroupReply>>,
-    /// The id of the next message with requests.
-    next_id: u64,
+    /// Of messages with requests.
+    ids: Numbers,
     pub(crate) counts: ReadIndexCounts,
     pub(crate) tail_counts: TailCounts,
     pub(crate) tail_steps: TailSteps,
@@ -66,13 +66,13 @@ impl ReadIndexCounts {
 }
 
 impl ReadIndexes {
-    /// Ids begin at a random place, so that no life of the node uses another's.
-    pub(crate) fn new(random: u64) -> Self {
+    /// The `ids` begin at a random place, so that no life of the node uses another's.
+    pub(crate) fn new(ids: Numbers) -> Self {
         Self {
             batchers: BTreeMap::new(),
             tails: ReadIndexBatcher::to_many(),
             replies: BTreeMap::new(),
-            next_id: random,
+            ids,
             counts: ReadIndexCounts::default(),
             tail_counts: TailCounts::default(),
             tail_steps: TailSteps::default(),
@@ -84,9 +84,8 @@ impl ReadIndexes {
     fn poll(&mut self, now: Instant) -> Vec<(NodeId, u64, Vec<GroupId>)> {
         let mut due = Vec::new();
         for (node, batcher) in &mut self.batchers {
-            if let Some(groups) = batcher.poll(self.next_id, now) {
-                due.push((*node, self.next_id, groups));
-                self.next_id = self.next_id.wrapping_add(1);
+            if let Some(groups) = batcher.poll(self.ids.peek(), now) {
+                due.push((*node, self.ids.next(), groups));
             }
         }
         due
@@ -94,9 +93,8 @@ impl ReadIndexes {
 
     /// The message to voters' logs that may leave now: under which id, with the questions of which groups.
     pub(crate) fn poll_tails(&mut self, now: Instant) -> Option<(u64, Vec<GroupId>)> {
-        let (id, groups) = (self.next_id, self.tails.poll(self.next_id, now)?);
-        self.next_id = self.next_id.wrapping_add(1);
-        Some((id, groups))
+        let groups = self.tails.poll(self.ids.peek(), now)?;
+        Some((self.ids.next(), groups))
     }
 
     /// When a message may leave although nothing else happens.

@@ -138,7 +138,7 @@ impl Node {
             moves.strike(group, other.log);
         } else if other.log != chosen {
             // With the node's other writes: a full disk ends no start.
-            self.shard.log_writes.remove(other.log, group, &mut self.shard.outbox);
+            self.shards.of(group).forget_log(other.log, group);
         }
     }
 

@@ -24,7 +24,7 @@ impl Shard {
     /// Closes `storage` and deletes `directories` when it is their turn.
     pub(crate) fn enqueue_removal(&mut self, storage: Option<Box<Partition>>, directories: Vec<PathBuf>) {
         if storage.is_some() || !directories.is_empty() {
-            self.removals.waiting.push_back(Job::Remove { storage, directories });
+            self.removals.waiting.push_back(Job::Remove { shard: self.id, storage, directories });
             self.start_removals();
         }
     }

@@ -1,7 +1,7 @@
-//! The replicas that a node hosts, and which of them have something to do. It knows who waits for them only by what they carry.
+//! The replicas in a shard, and which of them have something to do. It knows who waits for them only by what they carry.
 
 use crate::apply::Applying;
-use crate::ids::ReplicaKey;
+use crate::ids::{Numbers, ReplicaKey};
 use crate::replica::{Hosted, Replica};
 use crate::view::View;
 use hedgerow_env::Now;
@@ -10,8 +10,8 @@ use hedgerow_types::time::expiry_seconds;
 use hedgerow_types::{GroupId, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// All of a node.
-#[derive(Debug, Default)]
+/// All of a shard.
+#[derive(Debug)]
 pub(crate) struct Replicas {
     pub(crate) hosted: BTreeMap<GroupId, Hosted>,
     /// Groups with something to do, each once.
@@ -19,17 +19,15 @@ pub(crate) struct Replicas {
     /// Groups that want to be looked at, by when. See `wake.rs`.
     pub(crate) wakes: BTreeSet<(Instant, GroupId)>,
     pub(crate) applying: Applying,
-    /// By data directory.
-    pub(crate) sizes: Vec<Sizes>,
     /// Replicas whose storage was found damaged, and how. They are given up at the end of the turn.
     pub(crate) damaged: Vec<(GroupId, String)>,
     /// The first group that has not noticed yet that time has passed.
     to_tick: Option<GroupId>,
-    last_ticket: u64,
+    tickets: Numbers,
 }
 
 /// What the replicas in a data directory take, or will, of its disk beside what is there: as of the last tick.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sizes {
     /// Bytes that their rows take in memory because no flush has written them. The rows' log may be smaller, by what it costs to keep a row, or
     /// larger, where rows were replaced.
@@ -40,10 +38,34 @@ pub(crate) struct Sizes {
     pub(crate) promised: u64,
 }
 
+impl Sizes {
+    /// Both together.
+    pub(crate) const fn plus(self, other: Self) -> Self {
+        Self {
+            unflushed: self.unflushed + other.unflushed,
+            held: self.held + other.held,
+            promised: self.promised.saturating_add(other.promised),
+        }
+    }
+}
+
 /// Groups that notice in one turn that time has passed: about a quarter of a millisecond.
 const TICKED_PER_TURN: usize = 256;
 
 impl Replicas {
+    /// None yet; what waits for them has one of `tickets`.
+    pub(crate) fn new(tickets: Numbers) -> Self {
+        Self {
+            hosted: BTreeMap::new(),
+            dirty: Vec::new(),
+            wakes: BTreeSet::new(),
+            applying: Applying::default(),
+            damaged: Vec::new(),
+            to_tick: None,
+            tickets,
+        }
+    }
+
     pub(crate) fn running(&mut self, group: GroupId) -> Option<&mut Replica> {
         match self.hosted.get_mut(&group)? {
             Hosted::Running(replica) => Some(replica),
@@ -87,8 +109,7 @@ impl Replicas {
 
     /// A number for something that waits, which nothing has had.
     pub(crate) const fn ticket(&mut self) -> u64 {
-        self.last_ticket += 1;
-        self.last_ticket
+        self.tickets.next()
     }
 
     /// By what time a read or a write of a group judges which rows have expired, in expiry-epoch seconds: the time, or what it had
@@ -120,7 +141,7 @@ impl Replicas {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::DirectoryId;
+    use crate::ids::{DirectoryId, ShardId};
     use hedgerow_types::ReplicaId;
 
     fn starting(group: GroupId) -> (GroupId, Hosted) {
@@ -132,8 +153,8 @@ mod tests {
     #[test]
     fn all_groups_have_their_turn_and_no_turn_has_many() {
         let group = |number: usize| GroupId::new(1, number as u32);
-        let mut replicas =
-            Replicas { hosted: (0..1_000).map(|it| starting(group(it))).collect(), ..Replicas::default() };
+        let mut replicas = Replicas::new(Numbers::new(ShardId(0), 1));
+        replicas.hosted = (0..1_000).map(|it| starting(group(it))).collect();
         assert!(!replicas.is_ticking() && replicas.next_to_tick().is_empty());
         replicas.begin_tick();
         let mut seen = replicas.next_to_tick();

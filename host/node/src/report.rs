@@ -1,9 +1,12 @@
 //! What nodes tell each other about what they host, and what follows from it: who is alive and who leads what.
 
 use crate::config::REPORT_INTERVAL;
+use crate::ids::DirectoryId;
 use crate::node::Node;
 use crate::peer::{DiskReport, Frame, PeerReport, ReplicaReport, ReplicaState, Report, TransferReport};
 use crate::replica::{Hosted, Replica};
+use crate::retain::KeptLog;
+use crate::shard::Shard;
 use crate::standing::{Standing, Told};
 use hedgerow_env::Now;
 use hedgerow_replication::Role;
@@ -46,15 +49,18 @@ impl Node {
         }
         let urgent = std::mem::take(&mut self.reports.urgent);
         let wanted = |group: &GroupId| is_due || urgent.contains(group);
-        let replicas = self
-            .shard
-            .replicas
-            .hosted
-            .iter()
+        let mut replicas: Vec<ReplicaReport> = self
+            .shards
+            .all_hosted()
             .filter(|(group, _)| wanted(group))
             .map(|(_, hosted)| self.report_of(hosted, now))
             .collect();
-        let kept = self.shard.kept_logs();
+        replicas.sort_by_key(|replica| replica.group);
+        let kept: Vec<Vec<KeptLog>> = self.shards.iter().map(Shard::kept_logs).collect();
+        let by_directory = |of: &dyn Fn(&Shard, DirectoryId, &[KeptLog]) -> u64| -> Vec<u64> {
+            let sum = |directory| self.shards.iter().zip(&kept).map(|(shard, kept)| of(shard, directory, kept)).sum();
+            self.config.directories().map(sum).collect()
+        };
         let report = Report {
             incarnation: self.identity.incarnation().0,
             address: self.config.address.clone(),
@@ -65,13 +71,9 @@ impl Node {
             labels: self.config.labels.clone(),
             replicas_max: self.config.replicas_max().max(1),
             disks: self.disk_reports(),
-            log_bytes: kept.iter().map(|log| log.bytes).collect(),
+            log_bytes: by_directory(&|_, directory, kept| kept[directory.0].bytes),
             log_bytes_max: self.config.log_retained_bytes,
-            log_bytes_allowed: self
-                .config
-                .directories()
-                .map(|directory| self.shard.log_bytes_allowed(directory, &kept))
-                .collect(),
+            log_bytes_allowed: by_directory(&|shard, directory, kept| shard.log_bytes_allowed(directory, kept)),
             missing_directories: self
                 .missing
                 .iter()
@@ -85,7 +87,7 @@ impl Node {
         if is_due {
             self.reports.last_sent = Some(now.instant);
         }
-        self.shard.send_to_all(&Frame::Report(report.clone()));
+        self.shards.first().send_to_all(&Frame::Report(report.clone()));
         self.handle_report(self.config.node, report, now);
     }
 
@@ -102,7 +104,7 @@ impl Node {
                 self.note_leader(GroupId::from_u64(replica.group), replica.term, leader);
             }
             self.note_own_word(replica);
-            self.shard.note_log_needed(replica, now);
+            self.shards.of(GroupId::from_u64(replica.group)).note_log_needed(replica, now);
         }
         if from != self.config.node {
             self.note_room_elsewhere(from, &report);
@@ -116,7 +118,7 @@ impl Node {
         if !self.view.addresses.is_as_reported(from, address, is_complete)
             && self.change_addresses(|addresses| addresses.note_reported(from, address, is_complete))
         {
-            self.shard.outbox.moved.insert(from, report.address.clone());
+            self.shards.first().outbox.moved.insert(from, report.address.clone());
         }
         if report.is_complete {
             let told = self.reports.told_mut();

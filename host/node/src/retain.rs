@@ -294,7 +294,8 @@ impl Shard {
         let kept = self.kept_logs();
         for directory in self.config.directories() {
             self.give_up_furthest(directory, Measure::Bytes, self.retained_limit(directory, &kept), now);
-            self.give_up_furthest(directory, Measure::Entries, self.config.log_retained_entries, now);
+            let entries_max = self.config.share_of(self.config.log_retained_entries);
+            self.give_up_furthest(directory, Measure::Entries, entries_max, now);
         }
         for group in groups {
             if let Some(owner) = self.running(group).map(|replica| replica.owner) {
@@ -328,7 +329,7 @@ impl Shard {
     /// is while they stay as they are.
     pub(crate) fn log_bytes_allowed(&self, directory: DirectoryId, kept: &[KeptLog]) -> u64 {
         let KeptLog { bytes, entries } = kept[directory.0];
-        let entries_max = self.config.log_retained_entries;
+        let entries_max = self.config.share_of(self.config.log_retained_entries);
         let limit = self.retained_limit(directory, kept);
         if entries <= entries_max / 2 {
             return limit;
@@ -346,9 +347,12 @@ impl Shard {
         // Directories that share a log share what it may keep, and the room where it lies.
         let log = self.config.log_of(directory);
         let sharers = self.config.directories_of(log).count().max(1) as u64;
-        let configured = self.config.log_retained_max().min(self.config.log_retained_bytes / sharers);
+        let configured =
+            self.config.share_of(self.config.log_retained_max().min(self.config.log_retained_bytes / sharers));
         let Some((free, mark)) = self.free_and_mark(self.config.home_of(log)) else { return configured };
         let kept: u64 = self.config.directories_of(log).map(|directory| kept[directory.0].bytes).sum();
+        // No shard knows what others keep: each goes by its part of what is free.
+        let (free, mark) = (self.config.share_of(free), self.config.share_of(mark));
         let room = kept.saturating_add(free).saturating_sub(mark.saturating_mul(2)) / sharers;
         // Less than a segment makes no room.
         configured.min((room / HARD_FACTOR).max(self.config.wal.segment_size))

@@ -62,6 +62,8 @@ pub(crate) struct Room {
     /// Other nodes whose flushes do not keep up with writes.
     behind_elsewhere: BTreeSet<NodeId>,
     pub(crate) debts: Debts,
+    /// What the replicas in each data directory have in memory and will need its place, as of the last tick.
+    sizes: Vec<Sizes>,
 }
 
 /// Which of its clients' writes a replica has room for.
@@ -169,6 +171,26 @@ impl Room {
     /// Whether a data directory takes no more data.
     pub(crate) fn is_full(&self, directory: DirectoryId) -> bool {
         self.takes(directory) < Takes::All
+    }
+
+    /// Whether this is what was noted last.
+    pub(crate) fn has_sizes(&self, sizes: &[Sizes]) -> bool {
+        self.sizes == sizes
+    }
+
+    /// What the replicas in each data directory take of its disk, for all that is decided by it until the next tick.
+    pub(crate) fn note_sizes(&mut self, sizes: Vec<Sizes>) {
+        self.sizes = sizes;
+    }
+
+    /// Bytes that the replicas in a data directory have in memory, as of the last tick.
+    pub(crate) fn unflushed_in(&self, directory: DirectoryId) -> u64 {
+        self.sizes.get(directory.0).map_or(0, |sizes| sizes.unflushed)
+    }
+
+    /// Bytes that replicas keep in memory until they are flushed, or can be applied, as of the last tick.
+    pub(crate) fn held_in_memory(&self) -> u64 {
+        self.sizes.iter().map(|sizes| sizes.unflushed + sizes.held).sum()
     }
 
     /// What is free on the file system of a data directory, of how much.
@@ -304,7 +326,8 @@ impl Shard {
     fn log_left(&self, log: LogId) -> Option<u64> {
         let one = self.view.room.logs.get(log.0)?;
         let told = if one.is_stalled { Some(0) } else { one.left };
-        told.map(|left| left.saturating_sub(self.log_writes.bytes_under_way(log)))
+        // No shard knows what others have on its way.
+        told.map(|left| self.config.share_of(left).saturating_sub(self.log_writes.bytes_under_way(log)))
     }
 
     /// Decides for every group that is led here whether it takes more data.
@@ -337,7 +360,7 @@ impl Shard {
     /// is to be left free.
     pub(crate) fn free_and_mark(&self, directory: DirectoryId) -> Option<(u64, u64)> {
         let space = self.view.room.space(directory)?;
-        Some((space.free.saturating_sub(self.unflushed_in(directory)), mark(&self.config, space.total)))
+        Some((space.free.saturating_sub(self.view.room.unflushed_in(directory)), mark(&self.config, space.total)))
     }
 
     /// Whether half of what is to be left free is gone, or the log is short of room.
@@ -346,20 +369,15 @@ impl Shard {
         is_low || self.view.room.is_short(directory)
     }
 
-    /// Bytes that the replicas in a data directory have in memory, as of the last tick.
-    pub(crate) fn unflushed_in(&self, directory: DirectoryId) -> u64 {
-        self.replicas.sizes.get(directory.0).map_or(0, |sizes| sizes.unflushed)
-    }
-
     /// Whether so many bytes of a checkpoint would fit on the disk, as of the last tick.
     pub(crate) fn may_have_room(&self, directory: DirectoryId, missing: u64) -> bool {
-        let promised = self.replicas.sizes.get(directory.0).map_or(0, |sizes| sizes.promised);
+        let promised = self.view.room.sizes.get(directory.0).map_or(0, |sizes| sizes.promised);
         let fits = |(free, mark): (u64, u64)| missing.saturating_add(mark).saturating_add(promised) <= free;
         self.free_and_mark(directory).is_none_or(fits)
     }
 
-    /// Looks at all replicas, once for all that is decided by it until the next tick.
-    pub(crate) fn measure_replicas(&mut self) {
+    /// Looks at all replicas: what those in each data directory take of its disk.
+    pub(crate) fn measure_replicas(&self) -> Vec<Sizes> {
         let mut sizes = vec![Sizes::default(); self.config.data.len()];
         for hosted in self.replicas.hosted.values() {
             if let Hosted::Running(replica) = hosted
@@ -371,7 +389,7 @@ impl Shard {
                 one.promised = one.promised.saturating_add(promised);
             }
         }
-        self.replicas.sizes = sizes;
+        sizes
     }
 }
 

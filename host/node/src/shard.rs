@@ -1,11 +1,12 @@
-//! The half of a node that serves: groups with their storage and their log writes, and the requests that wait for them.
+//! What serves, of a node: groups with their storage and their log writes, and the requests that wait for them. A node may have several; each
+//! has some of its groups (`shards.rs`).
 //!
-//! The other half, the rest of [`crate::Node`], decides what is hosted here and who should lead. This half has no way to reach it: what it goes
+//! The rest of [`crate::Node`], decides what is hosted here and who should lead. A shard has no way to reach it, nor another shard: what it goes
 //! by is in the [`View`], and what it has to tell leaves as a [`Notice`] (decision 017).
 
 use crate::config::Config;
 use crate::errands::Errands;
-use crate::ids::ReplicaKey;
+use crate::ids::{LogId, Numbers, ReplicaKey, ShardId};
 use crate::job::Job;
 use crate::loads::Loads;
 use crate::log_writes::LogWrites;
@@ -24,11 +25,13 @@ use hedgerow_env::{Disk, Now};
 use hedgerow_storage::Engines;
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Instant, NodeId, Refusal};
+use serde_json::Value;
 use std::sync::Arc;
 
-/// What serves, of a node. Its methods are in the files that `lib.rs` lists as the shard's.
+/// Its methods are in the files that `lib.rs` lists as the shard's.
 #[derive(Debug)]
 pub(crate) struct Shard {
+    pub(crate) id: ShardId,
     pub(crate) config: Arc<Config>,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) engines: Arc<dyn Engines>,
@@ -56,19 +59,22 @@ pub(crate) struct Shard {
 impl Shard {
     /// It hosts nothing yet.
     pub(crate) fn new(
+        id: ShardId,
         config: Arc<Config>,
         disk: Arc<dyn Disk>,
         engines: Arc<dyn Engines>,
-        mut random: Random,
+        (mut random, view): (Random, Arc<View>),
         now: Instant,
     ) -> Self {
+        let numbers = Numbers::new(id, config.shards);
         Self {
-            view: Arc::new(View::new(&config)),
-            requests: Requests::new(&config, random.next_u64()),
-            replicas: Replicas::default(),
-            log_writes: LogWrites::default(),
-            read_indexes: ReadIndexes::new(random.next_u64()),
-            limiter: Limiter::new(config.snapshot_bytes_per_second),
+            id,
+            view,
+            requests: Requests::new(&config, (id, numbers), random.next_u64()),
+            replicas: Replicas::new(numbers),
+            log_writes: LogWrites::new(numbers),
+            read_indexes: ReadIndexes::new(numbers.from(random.next_u64() >> 1)),
+            limiter: Limiter::new(config.share_of(config.snapshot_bytes_per_second)),
             removals: Removals::default(),
             errands: Errands::default(),
             loads: Loads::default(),
@@ -90,6 +96,19 @@ impl Shard {
         self.serving().serve_queued(now);
     }
 
+    /// What the operator is told of it.
+    pub(crate) fn told(&self) -> Value {
+        let mut told = self.requests.told();
+        told["read_index"] = self.read_indexes.counts.to_json();
+        told["quorum"] = self.read_indexes.tail_counts.to_json();
+        told
+    }
+
+    /// As [`crate::Node::has_queued`].
+    pub(crate) fn has_queued(&self) -> bool {
+        self.requests.has_queued() || self.replicas.applying.has_rest() || self.replicas.is_ticking()
+    }
+
     /// What the groups have asked and written in a turn leaves.
     pub(crate) fn send_gathered(&mut self, now: Now) {
         self.send_read_index_replies();
@@ -100,8 +119,8 @@ impl Shard {
 
     /// Its requests, with what they are served from.
     pub(crate) fn serving(&mut self) -> Serving<'_> {
-        let Self { config, view, requests, replicas, outbox, random, .. } = self;
-        Serving { config, view, requests, replicas, outbox, random }
+        let Self { config, view, requests, replicas, outbox, .. } = self;
+        Serving { config, view, requests, replicas, outbox }
     }
 
     /// Has the group looked at before the turn ends.
@@ -120,6 +139,11 @@ impl Shard {
 
     pub(crate) fn job(&mut self, job: Job) {
         self.outbox.jobs.push(job);
+    }
+
+    /// A log is to know nothing of `group` any more.
+    pub(crate) fn forget_log(&mut self, log: LogId, group: GroupId) {
+        self.log_writes.remove(log, group, &mut self.outbox);
     }
 
     pub(crate) fn send(&mut self, to: NodeId, frame: &Frame) {

@@ -251,7 +251,7 @@ impl Node {
                 },
             ));
         }
-        frames.into_iter().for_each(|(node, pulse)| self.shard.send(node, &Frame::Pulse(pulse)));
+        frames.into_iter().for_each(|(node, pulse)| self.shards.first().send(node, &Frame::Pulse(pulse)));
     }
 
     pub(crate) fn handle_pulse(&mut self, from: NodeId, pulse: &Pulse, now: Now) {
@@ -281,7 +281,7 @@ impl Node {
         }
         let unix_micros = self.view.clock.own_unix_micros(now.instant);
         let answer = Pulse { echo: pulse.sent, unix_micros, ..Pulse::default() };
-        self.shard.send(from, &Frame::Pulse(answer));
+        self.shards.first().send(from, &Frame::Pulse(answer));
     }
 
     /// Whether `node` counts as slow and should not lead.
@@ -302,9 +302,8 @@ impl Node {
         }
         if node == self.config.node {
             self.speeds.leaving.clear();
-            let groups: Vec<GroupId> = self.shard.replicas.hosted.keys().copied().collect();
-            for group in groups {
-                if let Some(replica) = self.shard.running(group) {
+            for group in self.shards.groups() {
+                if let Some(replica) = self.shards.running(group) {
                     replica.group.set_reluctant(is_slow);
                 }
             }
@@ -316,13 +315,13 @@ impl Node {
     fn leave_if_unfit(&mut self, now: Now) {
         let is_slow = self.is_slow(self.config.node);
         let is_late = self.adoption.is_late(now.instant);
-        if !is_slow && !self.shard.has_full_disk() && !self.failures.is_apply_held && !is_late {
+        if !is_slow && !self.shards.first_ref().has_full_disk() && !self.failures.is_apply_held && !is_late {
             return;
         }
         // Looks at every group of the cluster: not before it is known that one is to move.
         let mut led = None;
         let mut moves = Vec::new();
-        for (group, hosted) in &self.shard.replicas.hosted {
+        for (group, hosted) in self.shards.all_hosted() {
             let Hosted::Running(replica) = hosted else { continue };
             let tried = self.speeds.leaving.get(group);
             let is_due = tried.is_none_or(|tried| now.instant.since(*tried) >= LEAVE_AGAIN_AFTER);
@@ -346,14 +345,14 @@ impl Node {
         }
         for (group, to) in moves {
             self.speeds.leaving.insert(group, now.instant);
-            let Some(replica) = self.shard.running(group) else { continue };
+            let Some(replica) = self.shards.running(group) else { continue };
             match replica.group.transfer_leader_at_once(to, now.instant) {
                 Ok(()) => {
                     tracing::info!(%group, %to, is_slow, "this node is slow or lacks something: another one should lead")
                 }
                 Err(error) => tracing::debug!(%group, %error, "a leader cannot be moved"),
             }
-            self.shard.mark_dirty(group);
+            self.shards.mark_dirty(group);
         }
     }
 
@@ -380,17 +379,17 @@ impl Node {
     /// Gives the lead to `former`, if it could lead at once: the receiver has part of a checkpoint of it, and can use no file of
     /// anybody else's. Not while somebody else is being sent one from here.
     pub(crate) fn leave_to(&mut self, group: GroupId, former: ReplicaId, now: Now) {
-        let Some(Hosted::Running(replica)) = self.shard.replicas.hosted.get(&group) else { return };
+        let Some(Hosted::Running(replica)) = self.shards.hosted(group) else { return };
         let is_fit = former != replica.id() && self.may_lead(group, former, now) && is_ready_to_lead(replica, former);
         if !is_fit || replica.sending.gets_on() {
             return;
         }
-        let Some(replica) = self.shard.running(group) else { return };
+        let Some(replica) = self.shards.running(group) else { return };
         match replica.group.transfer_leader(former, now.instant) {
             Ok(()) => tracing::info!(%group, to = %former, "leaving the lead to the former sender of a checkpoint"),
             Err(error) => tracing::debug!(%group, %error, "a leader cannot be moved"),
         }
-        self.shard.mark_dirty(group);
+        self.shards.mark_dirty(group);
     }
 
     /// Whether the leadership of `group` may go to `replica` elsewhere, as far as its node goes.

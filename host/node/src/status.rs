@@ -266,7 +266,7 @@ impl Node {
         self.admin.telling = Telling { waiting: others, running: Some((subject, askers)) };
         let nodes = self.config.peers.keys().map(|node| self.facts_of(*node)).collect();
         let state = State { standing, subject, nodes, clock_word: self.clock_word() };
-        self.shard.job(Job::Tell { state: Box::new(state) });
+        self.shards.first().job(Job::Tell { state: Box::new(state) });
     }
 
     /// What whoever waits longest asks for. Those who ask for a table that was dropped meanwhile are told so.
@@ -311,7 +311,7 @@ impl Node {
     /// Notes how many of the voting replicas are up of groups here that know no leader.
     pub(crate) fn note_leaderless(&mut self) {
         let is_leaderless = |hosted: &Hosted| matches!(hosted, Hosted::Running(it) if it.group.leader().is_none());
-        let leaderless = self.shard.replicas.hosted.iter().filter(|(_, hosted)| is_leaderless(hosted));
+        let leaderless = self.shards.all_hosted().filter(|(_, hosted)| is_leaderless(hosted));
         let leaderless: Vec<GroupId> = leaderless.map(|(group, _)| *group).collect();
         let leaderless: BTreeMap<_, _> = leaderless.into_iter().map(|group| (group, self.voters_up(group))).collect();
         if *self.view.leaderless != leaderless {

@@ -115,7 +115,7 @@ impl Node {
         if is_too_many {
             let directories: Vec<String> = self.config.data.iter().map(|data| data.display().to_string()).collect();
             let nodes: Vec<String> = self.strangers.others.keys().map(|node| node.0.to_string()).collect();
-            self.shard.outbox.fail(format!(
+            self.shards.first().outbox.fail(format!(
                 "the data in {} belongs to cluster {ours:016x}, but the nodes {} belong to cluster {cluster:016x}: either the \
                  data directory or the addresses are another cluster's",
                 directories.join(" and "),

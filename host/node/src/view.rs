@@ -134,7 +134,7 @@ impl Node {
     /// Has the shard go by something else from now on.
     pub(crate) fn change_view<R>(&mut self, change: impl FnOnce(&mut View) -> R) -> R {
         let changed = change(Arc::make_mut(&mut self.view));
-        self.shard.view = Arc::clone(&self.view);
+        self.shards.show(&self.view);
         changed
     }
 

@@ -202,6 +202,7 @@ impl Machine {
         config.apply_bytes_per_turn = plan.apply_bytes_per_turn;
         config.reads_at_once.rows = plan.aside.rows;
         (config.workers, config.shared_rows) = (plan.aside.workers, 1);
+        config.shards = plan.shards;
         if let Some(rate) = plan.snapshot_rate {
             config.snapshot_bytes_per_second = rate;
         }

@@ -124,6 +124,8 @@ pub struct Plan {
     pub work: Work,
     /// Which reads other threads run.
     pub aside: Aside,
+    /// Into how many shards each node's groups are divided.
+    pub shards: usize,
     /// Longest time between two such turns: reads queue meanwhile.
     pub turn_delay_max: Time,
     /// Bytes per second at which checkpoints are sent; `None` = as nodes do it.
@@ -364,6 +366,11 @@ impl Scenario {
     }
 }
 
+/// One, two or four. Drawn from the seed alone, as [`Work::of_seed`].
+fn shards_of_seed(seed: u64) -> usize {
+    1 << Random::new(seed ^ 0x7368_6172_6473).below(3)
+}
+
 impl Plan {
     /// Most learners that a partition can have.
     pub const fn learner_max(&self) -> u32 {
@@ -458,6 +465,7 @@ impl Plan {
             apply_bytes_per_turn: apply_bytes_per_turn(seed),
             work: Work::of_seed(seed),
             aside: Aside::of_seed(seed),
+            shards: shards_of_seed(seed),
             turn_delay_max: if scenario.has_queues() { MILLISECOND << random.below(4) } else { 0 },
         }
     }

@@ -190,7 +190,7 @@ async fn dial(
     moved: Option<String>,
     wrong: &mut BTreeSet<String>,
 ) -> Option<(Stream, String)> {
-    let mut addresses = host.node.borrow().shard.view.addresses_of(peer);
+    let mut addresses = host.node.borrow().view.addresses_of(peer);
     addresses.sort_by_key(|address| moved.as_ref() != Some(address));
     addresses.retain(|address| !wrong.contains(address));
     for address in addresses {

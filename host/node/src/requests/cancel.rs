@@ -15,9 +15,9 @@
 
 use crate::outbox::ConnectionId;
 use crate::replica::{Origin, Replica};
-use crate::requests::Serving;
 use crate::requests::caller::Caller;
 use crate::requests::callers::{Kind, RequestId, WaitsIn};
+use crate::requests::{Requests, Serving};
 use hedgerow_env::Now;
 use hedgerow_types::{Index, Instant};
 use hedgerow_wire::Extension;
@@ -90,15 +90,19 @@ impl Replica {
     }
 }
 
+impl Requests {
+    /// What a client took back waits nowhere.
+    pub(crate) const fn note_unknown_cancel(&mut self) {
+        self.cancels.unknown += 1;
+    }
+}
+
 impl Serving<'_> {
-    /// A client wants an attempt's answer no more, or those of all attempts of a request.
-    pub(crate) fn handle_cancel(&mut self, connection: ConnectionId, cancel: &Cancel, now: Now) {
+    /// A client wants an attempt's answer no more, or those of all attempts of a request. Nothing if none of them waits here.
+    pub(crate) fn handle_cancel(&mut self, connection: ConnectionId, cancel: &Cancel, now: Now) -> Option<()> {
         if let Some(sequence_id) = cancel.sequence_id {
-            let found = self.requests.callers.numbered_read(connection, sequence_id);
-            if !found.is_some_and(|(id, waits_in)| self.take_from(id, waits_in, now.instant)) {
-                self.requests.cancels.unknown += 1;
-            }
-            return;
+            let (id, waits_in) = self.requests.callers.numbered_read(connection, sequence_id)?;
+            return self.take_from(id, waits_in, now.instant).then_some(());
         }
         let numbers = cancel.attempt.map_or(1..=ATTEMPTS_MAX, |attempt| attempt..=attempt);
         let name = |attempt| AttemptName { client: cancel.client_id, request: cancel.request_id, attempt };
@@ -108,9 +112,7 @@ impl Serving<'_> {
             (connection, move |attempt| AttemptName { attempt, ..mistaken })
         };
         let found = numbers.filter(|attempt| self.take_back(connection, name(*attempt), now.instant)).count();
-        if found == 0 {
-            self.requests.cancels.unknown += 1;
-        }
+        (found > 0).then_some(())
     }
 
     /// Lets go of an attempt, wherever it waits. Returns whether it did.

@@ -15,6 +15,7 @@
 //! sent it on does not wait for it to the end: it says after a while that it does not know, and the client asks again.
 
 use crate::config::{FORWARDS_BYTES_MAX, FORWARDS_MAX, JOIN_SEARCH_MAX, JOINED_MAX};
+use crate::ids::Numbers;
 use crate::outbox::ConnectionId;
 use crate::peer::{Forward, Forwarded, Frame};
 use crate::replica::{Origin, PendingWrite};
@@ -26,7 +27,7 @@ use bytes::BytesMut;
 use hedgerow_env::Now;
 use hedgerow_replication::Role;
 use hedgerow_types::{ClientId, GroupId, Instant, NodeId, Refusal, ReplicaId, Sequence};
-use hedgerow_wire::{Body, Class, Header, Reply, ReplyExtension, call};
+use hedgerow_wire::{Body, Class, Header, Reply, ReplyExtension, Request, call};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -38,11 +39,11 @@ const LOST_AFTER: Duration = Duration::from_millis(500);
 const NO_CONNECTION: ConnectionId = ConnectionId(u64::MAX);
 
 /// Writes that were sent on, and counts since the node started.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Forwards {
     waiting: Waiting<SentOn>,
     /// Numbers begin anywhere: an answer that was for this node's former life finds nothing.
-    last: u64,
+    numbers: Numbers,
     sent: u64,
     answered: u64,
     taken: u64,
@@ -57,6 +58,11 @@ struct SentOn {
 }
 
 impl Forwards {
+    /// Nothing was sent on.
+    pub(crate) fn new(numbers: Numbers) -> Self {
+        Self { waiting: Waiting::default(), numbers, sent: 0, answered: 0, taken: 0, joined: 0 }
+    }
+
     /// When the first one has been waited for long enough.
     pub(crate) fn wakes_at(&self) -> Option<Instant> {
         self.waiting.first()
@@ -78,6 +84,35 @@ impl Forwards {
             "taken": self.taken,
             "joined": self.joined,
         })
+    }
+}
+
+/// A client's write that another node sent on.
+#[derive(Debug)]
+pub(crate) struct Write {
+    /// That node's number for it.
+    id: u64,
+    frame_bytes: usize,
+    request: Request,
+}
+
+impl Write {
+    /// What `from` sent on, unless that is no write.
+    pub(crate) fn decode(from: NodeId, forward: Forward) -> Option<Self> {
+        let Forward { id, request } = forward;
+        let frame_bytes = request.len();
+        match hedgerow_wire::decode_request(request) {
+            Ok(request) if request.body.method().class() == Class::Write => Some(Self { id, frame_bytes, request }),
+            Ok(_) | Err(_) => {
+                tracing::warn!(%from, "what was sent on is not a write");
+                None
+            }
+        }
+    }
+
+    /// Which group it is for.
+    pub(crate) fn group(&self) -> GroupId {
+        GroupId::new(self.request.header.app_id as u32, self.request.header.partition_index as u32)
     }
 }
 
@@ -134,12 +169,8 @@ impl Serving<'_> {
     }
 
     fn send_on(&mut self, leader: NodeId, header: &Header, body: &Body, caller: Caller, now: Now) {
-        if self.requests.forwards.last == 0 {
-            self.requests.forwards.last = self.random.next_u64() >> 1;
-        }
-        self.requests.forwards.last += 1;
         self.requests.forwards.sent += 1;
-        let number = self.requests.forwards.last;
+        let number = self.requests.forwards.numbers.next();
         let mut header = header.clone();
         if let Some(extension) = &mut header.extension {
             let left = caller.deadline.since(now.instant);
@@ -154,23 +185,18 @@ impl Serving<'_> {
     }
 
     /// Another node sent a client's write on.
-    pub(crate) fn handle_forward(&mut self, from: NodeId, forward: Forward, now: Now) {
-        let frame_bytes = forward.request.len();
-        let request = match hedgerow_wire::decode_request(forward.request) {
-            Ok(request) if request.body.method().class() == Class::Write => request,
-            Ok(_) | Err(_) => return tracing::warn!(%from, "what was sent on is not a write"),
-        };
+    pub(crate) fn handle_forward(&mut self, from: NodeId, write: Write, now: Now) {
+        let Write { id, frame_bytes, request } = write;
         #[cfg(feature = "mutations")]
-        let request = hedgerow_wire::Request { header: crate::mutation::sent_on(request.header), ..request };
+        let request = Request { header: crate::mutation::sent_on(request.header), ..request };
         let method = request.body.method();
         let mut caller = Caller::of(NO_CONNECTION, &request.header, request.sequence_id, method, now);
         caller.frame_bytes = frame_bytes;
-        caller.forwarded_for = Some((from, forward.id));
+        caller.forwarded_for = Some((from, id));
         // Only the client's own connection takes it back, and that is at the other node.
         caller.name = None;
         self.requests.forwards.taken += 1;
-        self.requests.load.take(caller.is_data());
-        self.serve_data(caller, &request.header, &request.body, now);
+        self.take_data(caller, &request.header, &request.body, now);
     }
 
     /// Answers a write that another node sent on.

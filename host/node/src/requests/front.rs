@@ -119,14 +119,15 @@ impl Front {
             return None;
         }
         let caller = Caller { frame_bytes, ..Caller::of(connection, &header, sequence_id, body.method(), now) };
-        serving.requests.load.take(caller.is_data());
         if let Body::Negotiation(asked) = body {
+            serving.note_request(&caller);
             self.negotiate(serving, &caller, &asked, now);
             return None;
         }
         // Whose the connection is, is settled, and whose limits count.
         self.logins.close(connection);
         if let Some((refusal, closes)) = self.why_over_limit(&caller, now) {
+            serving.note_request(&caller);
             serving.answer_failed(&caller, &refusal);
             serving.outbox.closed.extend(closes.then_some(connection));
             return None;
@@ -134,12 +135,14 @@ impl Front {
         match caller.method.class() {
             Class::Read | Class::Scan | Class::Write => {
                 if let Some(refusal) = self.why_not_rows(serving.view, &caller, now) {
+                    serving.note_request(&caller);
                     refuse_rows(serving, &caller, &refusal);
                     return None;
                 }
                 Some(Taken::Data(caller, header, body))
             }
             Class::Admin => {
+                serving.note_request(&caller);
                 // What an answer takes grows with the cluster, however short it is. Maps, which clients ask for at any time, are counted by
                 // what they show.
                 if caller.method != Method::QueryConfig {
@@ -147,13 +150,10 @@ impl Front {
                 }
                 Some(Taken::Admin(caller, body))
             }
-            Class::Connection => {
-                serving.requests.load.forget();
-                match body {
-                    Body::HedgerowCancel(cancel) => Some(Taken::Cancel(connection, cancel)),
-                    _ => None,
-                }
-            }
+            Class::Connection => match body {
+                Body::HedgerowCancel(cancel) => Some(Taken::Cancel(connection, cancel)),
+                _ => None,
+            },
         }
     }
 

@@ -47,6 +47,7 @@ pub(crate) mod users;
 pub(crate) mod waiting;
 
 use crate::config::{Config, FRAME_COST, REQUEST_BYTES_PER_TURN};
+use crate::ids::{Numbers, ShardId};
 use crate::outbox::{ConnectionId, Outbox};
 use crate::peer::Frame;
 use crate::replicas::Replicas;
@@ -57,7 +58,6 @@ use callers::Callers;
 use cancel::AttemptName;
 use cancel::CancelCounts;
 use forward::Forwards;
-use hedgerow_types::random::Random;
 use hedgerow_types::{Instant, NodeId};
 use load::NodeLoad;
 use queue::{Queue, QueueCounts};
@@ -114,7 +114,6 @@ pub(crate) struct Serving<'a> {
     pub(crate) requests: &'a mut Requests,
     pub(crate) replicas: &'a mut Replicas,
     pub(crate) outbox: &'a mut Outbox,
-    pub(crate) random: &'a mut Random,
 }
 
 impl Serving<'_> {
@@ -124,8 +123,8 @@ impl Serving<'_> {
 }
 
 impl Requests {
-    /// Nobody waits. Numbers of scans begin at a `random` place.
-    pub(crate) fn new(config: &Config, random: u64) -> Self {
+    /// Nobody waits. Numbers of scans begin at a `random` place, and `numbers` are those of what is sent on.
+    pub(crate) fn new(config: &Config, (shard, numbers): (ShardId, Numbers), random: u64) -> Self {
         Self {
             scans: Scans::new(random),
             queue: Queue::default(),
@@ -139,8 +138,8 @@ impl Requests {
             ties: Ties::default(),
             load: NodeLoad::default(),
             read_counts: ReadCounts::default(),
-            throttles: Throttles::default(),
-            forwards: Forwards::default(),
+            throttles: Throttles::new((shard, config.shards)),
+            forwards: Forwards::new(numbers.from(random >> 1)),
             replied: config.user_limits.is_any().then(Vec::new),
             slow_lines: Lines::default(),
         }
@@ -193,6 +192,11 @@ impl Requests {
         self.load.note_work(took, now);
     }
 
+    /// What a request costs, microseconds; 0 = not known.
+    pub(crate) fn service_us(&self) -> i32 {
+        self.load.service_us()
+    }
+
     /// A read that another thread ran has ended.
     pub(crate) fn note_read_ended(&mut self, line: Line) {
         self.read_jobs.note_ended(line);
@@ -222,7 +226,6 @@ impl Requests {
         told["waiting_bytes"] = json!({ "kept": self.room.size(), "refused": self.room.refused() });
         told["requests_waiting"] = json!(self.callers.count());
         told["requests_in_flight"] = json!(self.load.in_flight());
-        told["service_us"] = json!(self.load.service_us());
         told
     }
 
@@ -237,5 +240,31 @@ impl Requests {
     #[cfg(feature = "mutations")]
     pub(crate) fn attempts(&self) -> impl Iterator<Item = (ConnectionId, AttemptName)> {
         self.callers.names()
+    }
+}
+
+/// What several shards tell, each of itself, as one: numbers are added up.
+pub(crate) fn sum_of(told: impl Iterator<Item = Value>) -> Value {
+    told.reduce(sum).unwrap_or_default()
+}
+
+fn sum(one: Value, other: Value) -> Value {
+    match (one, other) {
+        (Value::Object(mut one), Value::Object(other)) => {
+            for (name, value) in other {
+                let before = one.remove(&name).unwrap_or_default();
+                one.insert(name, sum(before, value));
+            }
+            Value::Object(one)
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            Value::Array(one.into_iter().zip(other).map(|(one, other)| sum(one, other)).collect())
+        }
+        (Value::Number(one), Value::Number(other)) => match (one.as_i64(), other.as_i64()) {
+            (Some(one), Some(other)) => json!(one.saturating_add(other)),
+            _ => json!(one.as_f64().unwrap_or(0.0) + other.as_f64().unwrap_or(0.0)),
+        },
+        (Value::Null, other) => other,
+        (one, _) => one,
     }
 }

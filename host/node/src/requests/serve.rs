@@ -18,8 +18,19 @@ use hedgerow_wire::{Body, Class, ErrorName, Extension, Header, Reply, ReplyExten
 use std::time::Duration;
 
 impl Serving<'_> {
+    /// Takes a read or a write that was let through.
+    pub(crate) fn take_data(&mut self, caller: Caller, header: &Header, body: &Body, now: Now) {
+        self.note_request(&caller);
+        self.serve_data(caller, header, body, now);
+    }
+
+    /// A request came that will be answered here.
+    pub(super) fn note_request(&mut self, caller: &Caller) {
+        self.requests.load.take(caller.is_data());
+    }
+
     /// Serves a read or a write, or whatever of it is left once the table's limit on extra attempts has let it pass.
-    pub(crate) fn serve_data(&mut self, mut caller: Caller, header: &Header, body: &Body, now: Now) {
+    pub(super) fn serve_data(&mut self, mut caller: Caller, header: &Header, body: &Body, now: Now) {
         let (app_id, partition) = (header.app_id as u32, header.partition_index as u32);
         let group = GroupId { table: TableId(app_id), partition };
         let replica = self.replicas.running(group).filter(|it| app_id != 0 && !it.is_dropped);

@@ -7,11 +7,13 @@
 //! extension are told by a note that ends nothing ([`Refusal::Throttled`]); see [`Serving::answer_refused`].
 
 use crate::config::{DELAYED_FRAME_MAX, DELAYED_MAX};
+use crate::ids::ShardId;
 use crate::requests::bucket::Bucket;
 use crate::requests::caller::Caller;
 use crate::requests::callers::{RequestId, WaitsIn};
 use crate::requests::waiting::Waiting;
-use crate::requests::{Requests, Serving};
+use crate::requests::{Requests, Serving, sum_of};
+use crate::shards::shard_of;
 use crate::view::View;
 use hedgerow_env::Now;
 use hedgerow_placement::{Catalogue, Delay, Table, Throttling};
@@ -22,8 +24,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The limits of all tables on this node, and what they did.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Throttles {
+    /// Whose replicas count, and of how many shards that is one.
+    shard: (ShardId, usize),
     tables: BTreeMap<TableId, Limit>,
     counts: BTreeMap<GroupId, Counts>,
     /// The catalogue that the shares are from.
@@ -73,9 +77,16 @@ enum Verdict {
 }
 
 impl Share {
-    fn of(table: &Table, node: NodeId) -> Self {
-        let replicas = || table.partitions.iter().flat_map(|partition| &partition.replicas);
-        let here = replicas().filter(|replica| replica.id.node() == node).count() as u64;
+    /// What is in one of so many shards of a node.
+    fn of(table: &Table, node: NodeId, (shard, count): (ShardId, usize)) -> Self {
+        let replicas = || {
+            let partitions = (0..).zip(&table.partitions);
+            partitions.flat_map(|(index, it)| it.replicas.iter().map(move |replica| (index, replica.id.node())))
+        };
+        let is_here = |(index, at): &(u32, NodeId)| {
+            *at == node && shard_of(GroupId { table: table.id, partition: *index }, count) == shard
+        };
+        let here = replicas().filter(is_here).count() as u64;
         // What is asked here is about to come or go.
         Self { here: here.max(1), all: (replicas().count() as u64).max(1) }
     }
@@ -103,6 +114,12 @@ impl Limit {
 }
 
 impl Throttles {
+    /// Nothing was limited so far.
+    pub(crate) fn new(shard: (ShardId, usize)) -> Self {
+        let (tables, counts) = (BTreeMap::new(), BTreeMap::new());
+        Self { shard, tables, counts, version: 0, delayed: Waiting::default(), last_number: 0 }
+    }
+
     /// When the first request that was delayed is to be served.
     pub(crate) fn wakes_at(&self) -> Option<Instant> {
         self.delayed.first()
@@ -131,11 +148,11 @@ impl Throttles {
             self.counts.retain(|group, _| catalogue.tables.contains_key(&group.table));
             self.tables.retain(|id, limit| {
                 let table = catalogue.tables.get(id);
-                table.map(|table| limit.share = Share::of(table, node)).is_some()
+                table.map(|table| limit.share = Share::of(table, node, self.shard)).is_some()
             });
         }
         let Some(table) = catalogue.tables.get(&table) else { return Verdict::Serve };
-        let new = || Limit { share: Share::of(table, node), ..Limit::default() };
+        let new = || Limit { share: Share::of(table, node, self.shard), ..Limit::default() };
         self.tables.entry(table.id).or_insert_with(new).judge(throttling, now)
     }
 }
@@ -203,39 +220,38 @@ impl Serving<'_> {
     }
 }
 
-impl Requests {
-    /// The admin command `throttle`.
-    pub(crate) fn throttle_told(&self, view: &View, node: NodeId) -> Value {
-        let tables = view.catalogue.iter().flat_map(|catalogue| catalogue.tables.values());
-        json!({
-            "node": node.0,
-            "waiting": self.throttles.delayed.len(),
-            "waiting_bytes": self.throttles.delayed.bytes(),
-            "tables": tables.map(|table| self.throttle_told_of(view, node, table)).collect::<Vec<Value>>(),
-            "forwards": self.forwards.told(),
-        })
-    }
+/// The admin command `throttle`, of all shards of a node.
+pub(crate) fn told(shards: &[&Requests], view: &View, node: NodeId) -> Value {
+    let tables = view.catalogue.iter().flat_map(|catalogue| catalogue.tables.values());
+    let sum = |of: &dyn Fn(&Requests) -> usize| shards.iter().map(|requests| of(requests)).sum::<usize>();
+    json!({
+        "node": node.0,
+        "waiting": sum(&|it| it.throttles.delayed.len()),
+        "waiting_bytes": sum(&|it| it.throttles.delayed.bytes()),
+        "tables": tables.map(|table| told_of(shards, view, node, table)).collect::<Vec<Value>>(),
+        "forwards": sum_of(shards.iter().map(|requests| requests.forwards.told())),
+    })
+}
 
-    /// What a table's limit is here, and what it did.
-    pub(crate) fn throttle_told_of(&self, view: &View, node: NodeId, table: &Table) -> Value {
-        let share = Share::of(table, node);
-        let group = |partition| GroupId { table: table.id, partition };
-        let counted = || self.throttles.counts.range(group(0)..=group(u32::MAX));
-        let partition = |(group, counts): (&GroupId, &Counts)| counts.to_json(json!({ "partition": group.partition }));
-        let partitions: Vec<Value> = counted().map(partition).collect();
-        let total = counted().fold(Counts::default(), |total, (_, counts)| total.plus(counts));
-        let throttling = view.settings(table.id).map(|settings| settings.throttling).unwrap_or_default();
-        total.to_json(json!({
-            "node": node.0,
-            "table": table.name,
-            "reject_above": throttling.reject_above,
-            "delay_above": throttling.delay.map(|delay| delay.above),
-            "delay_ms": throttling.delay.map(|delay| delay.by.as_millis() as u64),
-            "replicas_here": share.here,
-            "replicas": share.all,
-            "partitions": partitions,
-        }))
-    }
+/// What a table's limit is at a node, and what it did.
+pub(crate) fn told_of(shards: &[&Requests], view: &View, node: NodeId, table: &Table) -> Value {
+    let share = Share::of(table, node, (ShardId(0), 1));
+    let group = |partition| GroupId { table: table.id, partition };
+    let counted = || shards.iter().flat_map(|it| it.throttles.counts.range(group(0)..=group(u32::MAX)));
+    let partition = |(group, counts): (&GroupId, &Counts)| counts.to_json(json!({ "partition": group.partition }));
+    let partitions: Vec<Value> = counted().map(partition).collect();
+    let total = counted().fold(Counts::default(), |total, (_, counts)| total.plus(counts));
+    let throttling = view.settings(table.id).map(|settings| settings.throttling).unwrap_or_default();
+    total.to_json(json!({
+        "node": node.0,
+        "table": table.name,
+        "reject_above": throttling.reject_above,
+        "delay_above": throttling.delay.map(|delay| delay.above),
+        "delay_ms": throttling.delay.map(|delay| delay.by.as_millis() as u64),
+        "replicas_here": share.here,
+        "replicas": share.all,
+        "partitions": partitions,
+    }))
 }
 
 /// The answer of `throttle_table`: what each node says of the table, and the counts of all together.

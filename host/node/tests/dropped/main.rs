@@ -260,7 +260,7 @@ fn p9_the_replicas_of_a_dropped_table_are_closed_and_cleared_up_by_jobs_a_few_at
     world.machines.get_mut(&node).unwrap().holds = |job| matches!(job, Job::Remove { .. });
     drop_for(&mut world, 0);
     assert!(!hosts(&world, node, table));
-    let closes = |job: &Job| matches!(job, Job::Remove { storage: Some(_), directories } if directories.len() == 1);
+    let closes = |job: &Job| matches!(job, Job::Remove { storage: Some(_), directories, .. } if directories.len() == 1);
     let held = &world.machines[&node].held;
     assert_eq!((held.len(), held.iter().filter(|job| closes(job)).count()), (2, 2));
     assert_eq!(world.machines[&node].disk.list(Path::new("/data/trash")).unwrap().len(), 64);

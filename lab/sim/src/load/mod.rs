@@ -245,6 +245,7 @@ fn plan(setting: &Setting) -> Plan {
     plan.work = Work::FREE;
     // A read costs what it costs the node's own thread: those of others are not counted here.
     plan.aside.workers = 1;
+    plan.shards = 1;
     plan
 }
 
