@@ -1,6 +1,7 @@
 //! What a node hears of: everything that a host hands to it between two turns.
 
 use crate::ids::LogId;
+use crate::inbox::Handed;
 use crate::job::JobDone;
 use crate::node::Node;
 use crate::outbox::ConnectionId;
@@ -43,12 +44,12 @@ impl Node {
     pub fn handle(&mut self, event: Event, now: Now) {
         match event {
             Event::Tick => self.handle_tick(now),
-            Event::Wake => self.shards.iter_mut().for_each(|shard| shard.handle_wake(now)),
+            Event::Wake => self.shards.hand_to_all(|| Handed::Wake, now),
             Event::ClientOpened(connection, who, from, bound) => {
                 self.front.note_opened(connection, who, from, bound, now.instant)
             }
             Event::Client(connection, frame) => self.handle_client(connection, frame, now),
-            Event::ClientClosed(connection) => self.handle_client_closed(connection),
+            Event::ClientClosed(connection) => self.handle_client_closed(connection, now),
             Event::Peer(from, frame) => self.handle_peer(from, frame, now),
             Event::Round(log, round) => self.handle_round(log, round, now),
             Event::Job(done) => self.handle_job(done, now),

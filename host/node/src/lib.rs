@@ -11,6 +11,7 @@
 //! | `event.rs` | what a host tells it |
 //! | `node.rs` | events, and who takes them; the rest, as a whole |
 //! | `shard.rs`, `shards.rs` | a shard, as a whole; all of a node's |
+//! | `inbox.rs` | what a shard is handed; its turn |
 //! | `view.rs`, `notice.rs` | what the shard goes by of the rest; what it tells the rest |
 //! | `os.rs`, `os/` | sockets, threads, disks |
 //!
@@ -96,6 +97,7 @@ mod heavy;
 mod hosting;
 mod identity;
 mod ids;
+mod inbox;
 pub mod inspect;
 mod install;
 pub mod job;

@@ -14,6 +14,7 @@ use crate::failure::Failures;
 use crate::founding::Founding;
 use crate::identity::{Identity, Missing};
 use crate::ids::{DirectoryId, LogId, ReplicaKey};
+use crate::inbox::Handed;
 use crate::job::JobDone;
 use crate::lives::Lives;
 use crate::looks::Looks;
@@ -26,7 +27,7 @@ use crate::report::Reports;
 use crate::requests::forward::Write;
 use crate::requests::front::{Front, Taken};
 use crate::shard::Shard;
-use crate::shards::Shards;
+use crate::shards::{OneByOne, Shards, Turns};
 use crate::slow::Speeds;
 use crate::strangers::Strangers;
 use crate::tail_frame::TailRequests;
@@ -36,7 +37,6 @@ use hedgerow_env::{DirLock, Disk, Now};
 use hedgerow_storage::Engines;
 use hedgerow_types::{GroupId, Instant, NodeId, ReplicaId};
 use hedgerow_wal::Round;
-use hedgerow_wire::message::Cancel;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,9 +136,12 @@ impl Node {
         let now = self.view.agreed(now);
         match self.front.take(&mut self.shards.first().serving(), connection, frame, now) {
             Some(Taken::Data(caller, header, body)) => {
-                self.shards.of(caller.group()).serving().take_data(caller, &header, &body, now);
+                self.shards.of(caller.group()).hand(Handed::Data(caller, header, body), now);
             }
-            Some(Taken::Cancel(connection, cancel)) => self.handle_cancel(connection, &cancel, now),
+            // Which group it is about, it does not say.
+            Some(Taken::Cancel(connection, cancel)) => {
+                self.shards.hand_to_all(|| Handed::Cancel(connection, cancel.clone()), now);
+            }
             Some(Taken::Admin(caller, body)) => self.serve_admin(caller, body, now),
             None => {}
         }
@@ -150,7 +153,7 @@ impl Node {
         match frame {
             Frame::Replication { group, from, to, message } => {
                 let owner = ReplicaKey { group, replica: to };
-                self.shards.of(group).handle_replication(owner, from, message, now);
+                self.shards.of(group).hand(Handed::Replication(owner, from, message), now);
             }
             Frame::Probe(probe) => self.handle_probe(from, probe, now),
             Frame::Report(report) => self.handle_report(from, report, now),
@@ -160,42 +163,42 @@ impl Node {
             Frame::SnapshotBegin(begin) => {
                 let owner = ReplicaKey { group: GroupId::from_u64(begin.group), replica: ReplicaId(begin.to) };
                 let is_needed = self.is_needed_to_write(owner);
-                self.shards.of(owner.group).handle_snapshot_begin(begin, is_needed, now);
+                self.shards.of(owner.group).hand(Handed::SnapshotBegin(begin, is_needed), now);
             }
             Frame::SnapshotChunk(chunk) => {
-                self.shards.of(GroupId::from_u64(chunk.group)).handle_snapshot_chunk(chunk, now);
+                self.shards.of(GroupId::from_u64(chunk.group)).hand(Handed::SnapshotChunk(chunk), now);
             }
             Frame::SnapshotProgress(progress) => {
-                self.shards.of(GroupId::from_u64(progress.group)).handle_snapshot_progress(progress, now);
+                self.shards.of(GroupId::from_u64(progress.group)).hand(Handed::SnapshotProgress(progress), now);
             }
             Frame::ReadIndexRequests(ReadIndexRequests { id, requests }) => {
                 for (shard, requests) in self.shards.divide(requests, |one| one.group) {
-                    shard.handle_read_index_requests(from, &ReadIndexRequests { id, requests }, now);
+                    shard.hand(Handed::ReadIndexRequests(from, ReadIndexRequests { id, requests }), now);
                 }
             }
             Frame::ReadIndexReplies(replies) => {
                 for (shard, replies) in self.shards.divide(replies, |one| one.group) {
-                    shard.handle_read_index_replies(from, &replies, now);
+                    shard.hand(Handed::ReadIndexReplies(from, replies), now);
                 }
             }
             Frame::TailRequests(TailRequests { id, requests }) => {
                 for (shard, requests) in self.shards.divide(requests, |one| GroupId::from_u64(one.group)) {
-                    shard.handle_tail_requests(from, TailRequests { id, requests }, now);
+                    shard.hand(Handed::TailRequests(from, TailRequests { id, requests }), now);
                 }
             }
-            Frame::TailReplies(replies) => self.shards.that_gave(replies.id).handle_tail_replies(from, &replies, now),
+            Frame::TailReplies(replies) => {
+                self.shards.that_gave(replies.id).hand(Handed::TailReplies(from, replies), now);
+            }
             Frame::Forward(forward) => {
                 if let Some(write) = Write::decode(from, forward) {
-                    self.shards.of(write.group()).serving().handle_forward(from, write, now);
+                    self.shards.of(write.group()).hand(Handed::Forward(from, write), now);
                 }
             }
             Frame::Forwarded(forwarded) => {
-                self.shards.that_gave(forwarded.id).serving().handle_forwarded(from, forwarded, now);
+                self.shards.that_gave(forwarded.id).hand(Handed::Forwarded(from, forwarded), now);
             }
             // Which group it is about, it does not say.
-            Frame::Began(began) => {
-                self.shards.iter_mut().for_each(|shard| shard.serving().handle_began(from, began, now));
-            }
+            Frame::Began(began) => self.shards.hand_to_all(|| Handed::Began(from, began), now),
             Frame::Pulse(pulse) => self.handle_pulse(from, &pulse, now),
             // Comes only from whoever was dialled, and not here: anybody can dial this node.
             Frame::Refused(_) => {}
@@ -262,18 +265,17 @@ impl Node {
     /// Serves reads whose turn it is and runs the groups until nothing is left to do. To be called after each batch of
     /// events, with a time read after them, and again while [`Node::has_queued`].
     pub fn drive(&mut self, now: Now) {
+        self.drive_by(&OneByOne, now);
+    }
+
+    /// As [`Node::drive`], where `turns` are taken at the same time perhaps.
+    pub(crate) fn drive_by(&mut self, turns: &impl Turns, now: Now) {
         let now = self.view.agreed(now);
-        self.shards.iter_mut().for_each(|shard| shard.begin_turn(now));
+        turns.take(&mut self.shards, |shard| shard.take_turn(now));
         self.take_notices(now);
-        loop {
-            let dirty = self.shards.take_dirty();
-            if dirty.is_empty() && !self.report_first_leaders(now) {
-                break;
-            }
-            for group in dirty {
-                self.shards.of(group).drive_marked(group, now);
-                self.take_notices(now);
-            }
+        while self.shards.has_dirty() || self.report_first_leaders(now) {
+            turns.take(&mut self.shards, |shard| shard.drive_all(now));
+            self.take_notices(now);
         }
         self.shards.iter_mut().for_each(|shard| shard.lose_damaged(now));
         self.take_notices(now);
@@ -282,14 +284,6 @@ impl Node {
             self.speeds.note_log_write(*log, submission.ticket, now.instant);
         }
         self.shards.iter_mut().for_each(|shard| shard.requests.end_turn());
-    }
-
-    /// A client wants the answer to something no more, and does not say which group that is for.
-    fn handle_cancel(&mut self, connection: ConnectionId, cancel: &Cancel, now: Now) {
-        let found = self.shards.iter_mut().filter_map(|shard| shard.serving().handle_cancel(connection, cancel, now));
-        if found.count() == 0 {
-            self.shards.first().requests.note_unknown_cancel();
-        }
     }
 
     /// What all replicas take of the disks is noted, for all that is decided by it until the next tick.
@@ -367,12 +361,8 @@ impl Node {
     }
 
     /// A client's connection is gone; its reads are dropped, its writes answered into nothing.
-    pub(crate) fn handle_client_closed(&mut self, connection: ConnectionId) {
-        for shard in self.shards.iter_mut() {
-            shard.serving().drop_requests_of(connection);
-            shard.requests.forget_connection(connection);
-            shard.outbox.clients.remove(&connection);
-        }
+    pub(crate) fn handle_client_closed(&mut self, connection: ConnectionId, now: Now) {
+        self.shards.hand_to_all(|| Handed::Closed(connection), now);
         self.front.forget(connection);
         self.admin.telling.forget(connection);
     }

@@ -10,6 +10,7 @@
 mod address;
 mod audit;
 mod client;
+mod crew;
 mod fault;
 mod line;
 mod logs;
@@ -21,6 +22,7 @@ mod unsent;
 use crate::{Config, ConnectionId, Event, JobContext, Node, OpenError, Opened, ReadSize};
 use audit::AuditLog;
 use client::Clients;
+use crew::Crew;
 use fault::Faults;
 use hedgerow_env::os::{OsClock, give_way, spawn_thread};
 use hedgerow_env::{Clock, Disk};
@@ -152,8 +154,9 @@ impl Drop for PanicGuard {
 }
 
 /// Opens the node, listens, and starts its thread. Blocks until the node's data is open.
-pub fn start(config: Config, disk: Arc<dyn Disk>, engines: Arc<dyn Engines>) -> Result<Running, StartError> {
+pub fn start(mut config: Config, disk: Arc<dyn Disk>, engines: Arc<dyn Engines>) -> Result<Running, StartError> {
     let listener = listen(&config.listen)?;
+    config.shards = config.workers;
     let name = format!("node-{}", config.node.0);
     let context = (Arc::clone(&disk), Arc::clone(&engines));
     let own = address::look_up(&config.address).ok().and_then(|found| found.into_iter().next());
@@ -251,8 +254,9 @@ impl Host {
 
 type Context = (Arc<dyn Disk>, Arc<dyn Engines>);
 
-/// Who runs jobs.
+/// Who takes turns, and who runs jobs.
 struct Workers {
+    crew: Crew,
     jobs: Arc<JobContext>,
     /// Where the audit log is written, if one is.
     audit: Option<AuditLog>,
@@ -292,7 +296,8 @@ fn run(
     let keeper = start_readers("catalogue", 1)?;
     let committers = Committers::start(logs, &*jobs.disk, &arrivals);
     let committers = committers.map_err(|error| format!("cannot start a thread: {error}"))?;
-    let workers = Workers { jobs, audit, readers, helpers, keeper };
+    let crew = Crew::start(node.config.workers - 1).map_err(|error| format!("cannot start a thread: {error}"))?;
+    let workers = Workers { crew, jobs, audit, readers, helpers, keeper };
     let result = LocalSet::new().block_on(&runtime, async {
         let listener = TcpListener::from_std(listener).map_err(|error| error.to_string())?;
         let peers = Peers::new(&node);
@@ -476,7 +481,7 @@ fn carry_out(
 ) -> Result<(), String> {
     let mut node = host.node.borrow_mut();
     let begun = OsClock.read();
-    node.drive(begun);
+    node.drive_by(&workers.crew, begun);
     let outbox = std::mem::take(node.outbox());
     drop(node);
     let busy = host.busy.take();

@@ -7,6 +7,7 @@
 use crate::config::Config;
 use crate::errands::Errands;
 use crate::ids::{LogId, Numbers, ReplicaKey, ShardId};
+use crate::inbox::Handed;
 use crate::job::Job;
 use crate::loads::Loads;
 use crate::log_writes::LogWrites;
@@ -51,6 +52,8 @@ pub(crate) struct Shard {
     pub(crate) retained_at: Instant,
     /// When it was last looked at what compactions have still to do.
     pub(crate) debts_looked_at: Option<Instant>,
+    /// What it was handed since its last turn, and when.
+    pub(crate) inbox: Vec<(Handed, Now)>,
     pub(crate) outbox: Outbox,
     /// What the rest of the node has not been told yet, oldest first. See [`crate::Node::take_notices`].
     pub(crate) notices: Vec<Notice>,
@@ -80,6 +83,7 @@ impl Shard {
             loads: Loads::default(),
             retained_at: now,
             debts_looked_at: None,
+            inbox: Vec::new(),
             outbox: Outbox::default(),
             notices: Vec::new(),
             config,
@@ -106,7 +110,10 @@ impl Shard {
 
     /// As [`crate::Node::has_queued`].
     pub(crate) fn has_queued(&self) -> bool {
-        self.requests.has_queued() || self.replicas.applying.has_rest() || self.replicas.is_ticking()
+        !self.inbox.is_empty()
+            || self.requests.has_queued()
+            || self.replicas.applying.has_rest()
+            || self.replicas.is_ticking()
     }
 
     /// What the groups have asked and written in a turn leaves.

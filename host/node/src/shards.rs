@@ -2,12 +2,14 @@
 //! are spread over all.
 
 use crate::ids::{Numbers, ReplicaKey, ShardId};
+use crate::inbox::Handed;
 use crate::outbox::Outbox;
 use crate::replica::{Hosted, Replica};
 use crate::replicas::Sizes;
 use crate::requests::{Requests, sum_of};
 use crate::shard::Shard;
 use crate::view::View;
+use hedgerow_env::Now;
 use hedgerow_types::GroupId;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -149,12 +151,14 @@ impl Shards {
         self.all.iter_mut().zip(parts).filter(|(_, part)| !part.is_empty())
     }
 
-    /// The groups that have something to do.
-    pub(crate) fn take_dirty(&mut self) -> Vec<GroupId> {
-        let (first, others) = self.all.split_at_mut(1);
-        let mut dirty = std::mem::take(&mut first[0].replicas.dirty);
-        others.iter_mut().for_each(|shard| dirty.append(&mut shard.replicas.dirty));
-        dirty
+    /// Hands the same to all of them.
+    pub(crate) fn hand_to_all(&mut self, handed: impl Fn() -> Handed, now: Now) {
+        self.all.iter_mut().for_each(|shard| shard.hand(handed(), now));
+    }
+
+    /// Whether groups have something to do.
+    pub(crate) fn has_dirty(&self) -> bool {
+        self.all.iter().any(|shard| !shard.replicas.dirty.is_empty())
     }
 
     /// What all of them want done.
@@ -163,6 +167,22 @@ impl Shards {
         let outbox = &mut first[0].outbox;
         others.iter_mut().for_each(|shard| outbox.append(&mut shard.outbox));
         outbox
+    }
+}
+
+/// How shards take their turns.
+pub(crate) trait Turns {
+    /// Has each of them take one.
+    fn take(&self, shards: &mut Shards, turn: impl Fn(&mut Shard) + Sync);
+}
+
+/// One after the other.
+#[derive(Debug)]
+pub(crate) struct OneByOne;
+
+impl Turns for OneByOne {
+    fn take(&self, shards: &mut Shards, turn: impl Fn(&mut Shard) + Sync) {
+        shards.iter_mut().for_each(turn);
     }
 }
 

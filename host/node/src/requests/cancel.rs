@@ -50,7 +50,8 @@ pub(crate) struct CancelCounts {
     reads: u64,
     writes: u64,
     delayed: u64,
-    unknown: u64,
+    /// May be negative: all shards' together are not.
+    unknown: i64,
     closed: u64,
 }
 
@@ -91,18 +92,18 @@ impl Replica {
 }
 
 impl Requests {
-    /// What a client took back waits nowhere.
-    pub(crate) const fn note_unknown_cancel(&mut self) {
-        self.cancels.unknown += 1;
+    /// A client took something back, which waits in one shard at most: one of them counts that, and whichever has found it.
+    pub(crate) fn note_cancel(&mut self, counts: bool, has_found: bool) {
+        self.cancels.unknown += i64::from(counts) - i64::from(has_found);
     }
 }
 
 impl Serving<'_> {
-    /// A client wants an attempt's answer no more, or those of all attempts of a request. Nothing if none of them waits here.
-    pub(crate) fn handle_cancel(&mut self, connection: ConnectionId, cancel: &Cancel, now: Now) -> Option<()> {
+    /// A client wants an attempt's answer no more, or those of all attempts of a request. Whether one of them waits here.
+    pub(crate) fn handle_cancel(&mut self, connection: ConnectionId, cancel: &Cancel, now: Now) -> bool {
         if let Some(sequence_id) = cancel.sequence_id {
-            let (id, waits_in) = self.requests.callers.numbered_read(connection, sequence_id)?;
-            return self.take_from(id, waits_in, now.instant).then_some(());
+            let found = self.requests.callers.numbered_read(connection, sequence_id);
+            return found.is_some_and(|(id, waits_in)| self.take_from(id, waits_in, now.instant));
         }
         let numbers = cancel.attempt.map_or(1..=ATTEMPTS_MAX, |attempt| attempt..=attempt);
         let name = |attempt| AttemptName { client: cancel.client_id, request: cancel.request_id, attempt };
@@ -111,8 +112,7 @@ impl Serving<'_> {
             let (connection, mistaken) = self.cancelled(connection, name(cancel.attempt.unwrap_or(1)));
             (connection, move |attempt| AttemptName { attempt, ..mistaken })
         };
-        let found = numbers.filter(|attempt| self.take_back(connection, name(*attempt), now.instant)).count();
-        (found > 0).then_some(())
+        numbers.filter(|attempt| self.take_back(connection, name(*attempt), now.instant)).count() > 0
     }
 
     /// Lets go of an attempt, wherever it waits. Returns whether it did.

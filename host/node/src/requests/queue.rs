@@ -477,6 +477,11 @@ impl Requests {
         self.queue.total() > 0 || self.read_jobs.has_turn()
     }
 
+    /// Reads that wait for their turn.
+    pub(crate) fn queued_count(&self) -> usize {
+        self.queue.total()
+    }
+
     /// For the admin command `reads`: who waits, what became of those that did, and of cancels and ties.
     pub(super) fn queue_told(&self) -> Value {
         let mut told = self.queue_counts.to_json();
