@@ -33,6 +33,8 @@ pub const READS_PER_TURN: usize = 256;
 pub const READS_AT_ONCE: ReadBudget = ReadBudget { rows: 512, bytes: 256 << 10 };
 /// Default of [`Config::shared_rows`].
 pub const SHARED_ROWS: u64 = 16;
+/// Most parts that [`Config::shards`] may be.
+pub const SHARDS_MAX: usize = 64;
 /// Most threads that [`Config::workers`] may be.
 pub const WORKERS_MAX: usize = 256;
 /// Short reads of one data directory that run at a time beside the node's thread: they wait for the disk, which takes several at once.
@@ -218,7 +220,7 @@ pub struct Config {
     pub apply_bytes_per_turn: u64,
     /// What a read may look at on the node's thread. One that looks at more, or needs a disk, is run by a job.
     pub reads_at_once: ReadBudget,
-    /// Into how many parts what serves is divided, at least 1. All have one thread so far, so that more than one serve nothing but the simulation.
+    /// Into how many parts what serves is divided, from 1 to [`SHARDS_MAX`]: each has some of the groups. In [`crate::os`] there is a thread for each.
     pub shards: usize,
     /// Threads that serve clients' reads, from 1 to [`WORKERS_MAX`]: the node's own, and others beside it that look for the rows of reads of
     /// many.
@@ -303,6 +305,9 @@ impl Config {
         }
         if let Some(unknown) = self.meta_nodes.iter().find(|node| !self.peers.contains_key(node)) {
             return Err(format!("metadata node {} is not among the nodes of the cluster", unknown.0));
+        }
+        if !(1..=SHARDS_MAX).contains(&self.shards) {
+            return Err(format!("shards: allowed are 1 to {SHARDS_MAX}"));
         }
         if !(1..=WORKERS_MAX).contains(&self.workers) {
             return Err(format!("workers: allowed are 1 to {WORKERS_MAX}"));

@@ -17,6 +17,7 @@ use hedgerow_env::Now;
 use hedgerow_types::{NodeId, ReplicaId};
 use hedgerow_wire::message::Cancel;
 use hedgerow_wire::{Body, Header};
+use std::time::Duration;
 
 /// What is for a shard.
 #[derive(Debug)]
@@ -74,9 +75,10 @@ impl Shard {
         }
     }
 
-    /// About how much a turn would have to do.
-    pub(crate) fn backlog(&self) -> usize {
-        self.inbox.len() + self.replicas.dirty.len() + self.requests.queued_count()
+    /// About how long a turn would take, by what requests have cost lately.
+    pub(crate) fn backlog(&self) -> Duration {
+        let count = self.inbox.len() + self.replicas.dirty.len() + self.requests.queued_count();
+        self.requests.service() * u32::try_from(count).unwrap_or(u32::MAX)
     }
 
     fn take(&mut self, handed: Handed, now: Now) {

@@ -330,7 +330,9 @@ impl Node {
     /// Handling a batch of events that clients' requests were part of, and carrying out what followed, took so long. For
     /// the load that replies tell of.
     pub fn note_work(&mut self, took: Duration, now: Instant) {
-        self.shards.iter_mut().for_each(|shard| shard.requests.note_work(took, now));
+        // Which of them it was for is not known: each had its part, as groups are spread.
+        let each = took / u32::try_from(self.config.shards).unwrap_or(u32::MAX);
+        self.shards.iter_mut().for_each(|shard| shard.requests.note_work(each, now));
     }
 
     /// Whether the node belongs to a cluster and everything it should host runs.

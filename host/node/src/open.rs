@@ -322,7 +322,7 @@ impl Node {
     /// Replicas of this node that the catalogue lists and no log knows are lost. Their storage stays until the metadata has them
     /// replaced: where the logs of a majority are away, not mounted perhaps, it is needed again when they are back.
     fn note_without_log(&mut self) {
-        let unknown = self.listed().filter(|owner| !self.shards.hosted(owner.group).is_some());
+        let unknown = self.listed().filter(|owner| self.shards.hosted(owner.group).is_none());
         let unknown: Vec<ReplicaKey> = unknown.collect();
         for owner in unknown {
             let is_there = |data: &PathBuf| self.disk.exists(&directory_of(data, owner));

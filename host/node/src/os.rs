@@ -154,9 +154,8 @@ impl Drop for PanicGuard {
 }
 
 /// Opens the node, listens, and starts its thread. Blocks until the node's data is open.
-pub fn start(mut config: Config, disk: Arc<dyn Disk>, engines: Arc<dyn Engines>) -> Result<Running, StartError> {
+pub fn start(config: Config, disk: Arc<dyn Disk>, engines: Arc<dyn Engines>) -> Result<Running, StartError> {
     let listener = listen(&config.listen)?;
-    config.shards = config.workers;
     let name = format!("node-{}", config.node.0);
     let context = (Arc::clone(&disk), Arc::clone(&engines));
     let own = address::look_up(&config.address).ok().and_then(|found| found.into_iter().next());
@@ -296,7 +295,7 @@ fn run(
     let keeper = start_readers("catalogue", 1)?;
     let committers = Committers::start(logs, &*jobs.disk, &arrivals);
     let committers = committers.map_err(|error| format!("cannot start a thread: {error}"))?;
-    let crew = Crew::start(node.config.workers - 1).map_err(|error| format!("cannot start a thread: {error}"))?;
+    let crew = Crew::start(node.config.shards - 1).map_err(|error| format!("cannot start a thread: {error}"))?;
     let workers = Workers { crew, jobs, audit, readers, helpers, keeper };
     let result = LocalSet::new().block_on(&runtime, async {
         let listener = TcpListener::from_std(listener).map_err(|error| error.to_string())?;

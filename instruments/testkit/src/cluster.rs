@@ -272,6 +272,9 @@ impl Cluster {
             directories.iter().map(|directory| format!("{:?}", directory.display().to_string())).collect();
         let mut text = format!("node = {number}\nlisten = {:?}\n", self.members[number - 1].address);
         text += &format!("data = [{}]\ndurability = {:?}\n", data.join(", "), self.settings.durability.name());
+        if let Some(shards) = self.settings.shards {
+            text += &format!("shards = {shards}\n");
+        }
         if let Some(workers) = self.settings.workers {
             text += &format!("workers = {workers}\n");
         }

@@ -52,6 +52,8 @@ pub struct Settings {
     pub data_directories: usize,
     /// What an acknowledgement stands for.
     pub durability: Durability,
+    /// Shards of each node; its default if it is `None`.
+    pub shards: Option<usize>,
     /// Threads of each node that serve reads; its default if it is `None`.
     pub workers: Option<usize>,
     /// Tables of the configuration file that every node gets besides, for example `[memory]\nblock_cache_mib = 64`.
@@ -84,6 +86,7 @@ impl Settings {
             base: None,
             data_directories: 1,
             durability: Durability::Fsync,
+            shards: None,
             workers: None,
             further_config: String::new(),
             log: Some("error".to_owned()),

@@ -32,6 +32,7 @@ pub(crate) struct ServeConfig {
     labels: BTreeMap<String, String>,
     #[serde(default)]
     durability: DurabilitySetting,
+    shards: Option<usize>,
     workers: Option<usize>,
     /// MiB.
     free_disk_min_mib: Option<u32>,
@@ -406,6 +407,7 @@ impl ServeConfig {
         config.audit = self.audit.map(Audit::into_file).transpose()?;
         config.user_limits = self.limits.user.into_limits()?;
         config.listen = address;
+        config.shards = self.shards.unwrap_or(config.shards);
         config.workers = self.workers.unwrap_or(config.workers);
         config.labels = self.labels;
         if !self.meta_nodes.is_empty() {
@@ -484,6 +486,11 @@ mod tests {
     fn how_many_threads_serve_can_be_set() {
         assert_eq!(config("").unwrap().workers, 1);
         assert_eq!(config("workers = 3").unwrap().workers, 3);
+        assert_eq!((config("").unwrap().shards, config("shards = 3").unwrap().shards), (1, 3));
+        for count in [0, 65] {
+            let refused = config(&format!("shards = {count}")).unwrap().check().unwrap_err();
+            assert_eq!(refused, "shards: allowed are 1 to 64");
+        }
         for count in [0, 257] {
             let refused = config(&format!("workers = {count}")).unwrap().check().unwrap_err();
             assert_eq!(refused, "workers: allowed are 1 to 256");

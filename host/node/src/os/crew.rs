@@ -5,9 +5,10 @@ use crate::shards::{OneByOne, Shards, Turns};
 use hedgerow_env::os::spawn_thread;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::io;
+use std::time::Duration;
 
-/// A shard with less to do than so many requests or groups is not worth another thread: waking it takes as long as some ten gets.
-const WORTH: usize = 16;
+/// A shard with less to do is not worth another thread: to wake one, and to wait for it, takes tens of microseconds.
+const WORTH: Duration = Duration::from_micros(100);
 
 /// The threads, if there are any.
 pub(super) struct Crew {

@@ -192,6 +192,11 @@ impl Requests {
         self.load.note_work(took, now);
     }
 
+    /// What a request costs, as far as that is known; otherwise nothing.
+    pub(crate) fn service(&self) -> Duration {
+        self.load.service()
+    }
+
     /// What a request costs, microseconds; 0 = not known.
     pub(crate) fn service_us(&self) -> i32 {
         self.load.service_us()

@@ -76,6 +76,7 @@ pub fn list(options: &Options) -> Vec<Entry> {
         entry(Repair::new, options),
         entry(Secure::new, options),
         entry(Workers::new, options),
+        entry(Workers::shards, options),
         entry(LogLayout::new, options),
         entry(Scale::new, options),
     ]
@@ -119,6 +120,7 @@ pub async fn run(
         repair::NAME => conduct(Repair::new(options), options, interrupted, listener).await,
         secure::NAME => conduct(Secure::new(options), options, interrupted, listener).await,
         workers::NAME => conduct(Workers::new(options), options, interrupted, listener).await,
+        workers::NAME_SHARDS => conduct(Workers::shards(options), options, interrupted, listener).await,
         log_layout::NAME => conduct(LogLayout::new(options), options, interrupted, listener).await,
         scale::NAME => conduct(Scale::new(options), options, interrupted, listener).await,
         _ => {
@@ -155,7 +157,7 @@ mod tests {
             error,
             "there is no experiment \"scael\"; there are: throughput, follower-read (X3), hot-partition (X7), backup-request (X1), \
              backup-request-batch (X2), tied-requests (X5), hedging-cost, slow-node (X4), noisy-neighbour, repair, secure, workers, \
-             log-layout (X6), scale"
+             shards, log-layout (X6), scale"
         );
     }
 

@@ -1,5 +1,5 @@
-//! `workers`: what further threads bring to one node. Two nodes stand side by side, one with one thread that serves reads and one with two,
-//! and are measured in turns.
+//! `workers` and `shards`: what further threads bring to one node. Two nodes stand side by side, one with one of them and one with two, and are
+//! measured in turns.
 
 use crate::experiment::{Context, Description, Experiment, Group, Size, Variant};
 use crate::options::Options;
@@ -12,8 +12,10 @@ use hedgerow_testkit::Settings;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What `hedgerow experiment` calls it.
+/// What `hedgerow experiment` calls it, for threads that look for rows,
 pub(super) const NAME: &str = "workers";
+/// and for parts of the node with a thread each.
+pub(super) const NAME_SHARDS: &str = "shards";
 /// How long starting both nodes and writing their rows should take, for the time left only.
 const PREPARE_EXPECTED: Duration = Duration::from_secs(10);
 /// The threads of the two nodes.
@@ -53,18 +55,26 @@ pub(super) struct Workers {
     warm_up: Duration,
     rows: u64,
     settings: Settings,
+    /// Whether it is shards that there are two of.
+    is_shards: bool,
     /// With one thread, and with two.
     pair: Option<Pair>,
 }
 
 impl Workers {
+    /// What a second shard brings.
+    pub(super) fn shards(options: &Options) -> Self {
+        Self { is_shards: true, ..Self::new(options) }
+    }
+
+    /// What a second thread for reads brings.
     pub(super) fn new(options: &Options) -> Self {
         let (duration, warm_up, rows) = match options.size {
             Size::Quick => (Duration::from_millis(500), Duration::from_millis(100), 2_000),
             Size::Full => (Duration::from_secs(4), Duration::from_millis(500), 200_000),
         };
         let settings = Settings { base: options.data.clone(), ..Settings::of_binary(options.binary.clone(), 1) };
-        Self { duration, warm_up, rows, settings, pair: None }
+        Self { duration, warm_up, rows, settings, is_shards: false, pair: None }
     }
 
     fn workload(&self, case: &Case) -> Workload {
@@ -102,8 +112,11 @@ impl Experiment for Workers {
 
     fn description(&self) -> Description {
         Description {
-            name: NAME,
-            question: "what a second thread brings to one node",
+            name: if self.is_shards { NAME_SHARDS } else { NAME },
+            question: match self.is_shards {
+                true => "what a second shard, with a thread of its own, brings to one node",
+                false => "what a second thread that looks for rows brings to one node",
+            },
             needs: "2 GiB of memory and 4 GiB of disk; nothing else running",
         }
     }
@@ -124,7 +137,10 @@ impl Experiment for Workers {
 
     async fn prepare(&mut self, context: &Context<'_>, _: &Case) -> Result<()> {
         if self.pair.is_none() {
-            let settings = THREADS.map(|count| Settings { workers: Some(count), ..self.settings.clone() });
+            let settings = THREADS.map(|count| match self.is_shards {
+                true => Settings { shards: Some(count), ..self.settings.clone() },
+                false => Settings { workers: Some(count), ..self.settings.clone() },
+            });
             self.pair = Some(Pair::start(context, settings, self.load(&CASES[0])).await?);
         }
         Ok(())
