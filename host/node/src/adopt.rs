@@ -8,6 +8,7 @@ use crate::job::Job;
 use crate::node::Node;
 use crate::open::write_catalogue;
 use crate::peer::{CataloguePush, CatalogueRow, Frame};
+use crate::shard::Shard;
 use bytes::Bytes;
 use hedgerow_env::{Disk, Now, write_file_durably};
 use hedgerow_placement::{Catalogue, Node as NodeEntry, RowError};
@@ -211,6 +212,8 @@ impl Node {
         self.note_members(&catalogue);
         // A group that began anew counts its terms from the beginning.
         self.forget_leaders(|group, leader| was_removed(&catalogue, group, leader));
+        // What was let through by the catalogue before is judged by it.
+        self.shards.iter_mut().for_each(Shard::take_inbox);
         self.change_view(|view| view.go_by(catalogue));
         self.front.end_outdated_logins(&mut self.shards.first().serving());
         self.check_own_life();

@@ -30,7 +30,12 @@ pub(crate) struct Applying {
 
 impl Applying {
     pub(crate) const fn has_rest(&self) -> bool {
-        !self.put_off.is_empty() || !self.served.is_empty()
+        self.rest() > 0
+    }
+
+    /// How many replicas have something left.
+    pub(crate) const fn rest(&self) -> usize {
+        self.put_off.len() + self.served.len()
     }
 }
 

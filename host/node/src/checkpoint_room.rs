@@ -35,7 +35,10 @@ impl Shard {
         let Some((free, mark)) = self.free_and_mark(directory) else { return 0 };
         let others = self.replicas_in(directory).filter(|replica| replica.owner != owner);
         let promised = others.filter_map(|replica| replica.receiving.as_ref()).map(Receiving::missing);
-        promised.fold(missing.saturating_add(mark), u64::saturating_add).saturating_sub(free)
+        let promised = promised.fold(0, u64::saturating_add);
+        // Of what is on its way to others a shard knows what it was at the last tick.
+        let of_all = if self.config.shards > 1 { self.view.room.promised_in(directory) } else { 0 };
+        missing.saturating_add(mark).saturating_add(promised.max(of_all)).saturating_sub(free)
     }
 
     /// A checkpoint has no room, and room may come by itself: so many bytes of it are not here, and so many has the storage that it would replace,

@@ -34,7 +34,7 @@ pub const READS_AT_ONCE: ReadBudget = ReadBudget { rows: 512, bytes: 256 << 10 }
 /// Default of [`Config::shared_rows`].
 pub const SHARED_ROWS: u64 = 16;
 /// Most parts that [`Config::shards`] may be.
-pub const SHARDS_MAX: usize = 64;
+pub const SHARDS_MAX: usize = 16;
 /// Most threads that [`Config::workers`] may be.
 pub const WORKERS_MAX: usize = 256;
 /// Short reads of one data directory that run at a time beside the node's thread: they wait for the disk, which takes several at once.

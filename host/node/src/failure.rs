@@ -120,7 +120,7 @@ impl Node {
                 self.shards.first().job(*job);
             }
             // Its replica is gone, and so is what it was made of.
-            Retry::Job(_, job) => self.shards.first().enqueue_removal(None, job.leavings()),
+            Retry::Job(owner, job) => self.shards.of(owner.group).enqueue_removal(None, job.leavings()),
             Retry::Flush(owner) => {
                 if let Some(replica) = self.shards.running_as(owner) {
                     (replica.flush.is_running, replica.flush.is_waiting) = (false, false);
@@ -219,7 +219,7 @@ impl Node {
         }
         let Some(Hosted::Running(mut replica)) = self.shards.of(group).replicas.hosted.remove(&group) else { return };
         let (owner, directory) = (replica.owner, replica.directory);
-        self.shards.first().enqueue_removal(replica.take_storage(), Vec::new());
+        self.shards.of(group).enqueue_removal(replica.take_storage(), Vec::new());
         self.shards.of(group).dismiss(*replica, &Refusal::NotReady("the replica is damaged".into()), now);
         self.insert_lost(owner, directory, reason, is_damaged);
         // The others must know before they give up theirs.
@@ -247,7 +247,9 @@ impl Node {
         let reason = &failure.reason;
         if self.shards.hosted(owner.group).is_none_or(|hosted| hosted.owner() != owner) {
             tracing::debug!(group = %owner.group, %reason, "a job of a removed replica failed");
-            self.shards.first().enqueue_removal(None, failure.again.map_or_else(Vec::new, |job| job.leavings()));
+            self.shards
+                .of(owner.group)
+                .enqueue_removal(None, failure.again.map_or_else(Vec::new, |job| job.leavings()));
             if let JobKind::Read(ticket, ..) = kind {
                 self.handle_not_done(ticket, failure.reason, Refusal::NotHosted, now);
             }

@@ -156,7 +156,7 @@ impl Node {
     pub(crate) fn handle_created(&mut self, owner: ReplicaKey, partition: Box<Partition>, now: Now) {
         let directory = match self.shards.hosted(owner.group) {
             Some(Hosted::Starting { owner: starting, directory }) if *starting == owner => *directory,
-            Some(_) | None => return self.shards.first().enqueue_removal(Some(partition), Vec::new()),
+            Some(_) | None => return self.shards.of(owner.group).enqueue_removal(Some(partition), Vec::new()),
         };
         let position = partition.applied();
         let hard_state = HardState { term: position.term, vote: None, commit: position.index };

@@ -47,6 +47,9 @@ pub(crate) enum Handed {
     Began(NodeId, Began),
 }
 
+/// What something to do costs at least.
+const COST_MIN: Duration = Duration::from_micros(2);
+
 impl Shard {
     /// Keeps it for the next turn, where others may have theirs at the same time; the only one takes it at once. It counts as of `now`.
     pub(crate) fn hand(&mut self, handed: Handed, now: Now) {
@@ -59,12 +62,17 @@ impl Shard {
 
     /// A turn: takes what it was handed, serves reads whose turn it is, and runs its groups until nothing is left to do.
     pub(crate) fn take_turn(&mut self, now: Now) {
+        self.take_inbox();
+        self.begin_turn(now);
+        self.drive_all(now);
+    }
+
+    /// Takes what it was handed. Before its turn where something else must not overtake that.
+    pub(crate) fn take_inbox(&mut self) {
         let mut inbox = std::mem::take(&mut self.inbox);
         inbox.drain(..).for_each(|(handed, now)| self.take(handed, now));
         // Its room is for the next ones.
         self.inbox = inbox;
-        self.begin_turn(now);
-        self.drive_all(now);
     }
 
     /// Runs its groups until nothing is left to do.
@@ -77,8 +85,9 @@ impl Shard {
 
     /// About how long a turn would take, by what requests have cost lately.
     pub(crate) fn backlog(&self) -> Duration {
-        let count = self.inbox.len() + self.replicas.dirty.len() + self.requests.queued_count();
-        self.requests.service() * u32::try_from(count).unwrap_or(u32::MAX)
+        let Self { inbox, replicas, requests, .. } = self;
+        let count = inbox.len() + replicas.dirty.len() + replicas.applying.rest() + requests.queued_count();
+        requests.service().max(COST_MIN) * u32::try_from(count).unwrap_or(u32::MAX)
     }
 
     fn take(&mut self, handed: Handed, now: Now) {

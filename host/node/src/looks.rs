@@ -112,6 +112,10 @@ impl Node {
     }
 
     pub(crate) fn handle_log_stalled(&mut self, log: LogId, is_stalled: bool) {
+        // As after nearly every round.
+        if self.view.room.is_log_stalled(log) == is_stalled {
+            return;
+        }
         let changed = self.change_room(|room| room.note_log_stalled(log, is_stalled));
         self.note_room(&changed);
     }

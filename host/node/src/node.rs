@@ -107,6 +107,8 @@ impl Node {
         }
         self.tick_founding(now);
         for shard in self.shards.iter_mut() {
+            // Time has not passed before what came before.
+            shard.take_inbox();
             shard.replicas.begin_tick();
             shard.tick_groups(now);
         }
@@ -330,9 +332,12 @@ impl Node {
     /// Handling a batch of events that clients' requests were part of, and carrying out what followed, took so long. For
     /// the load that replies tell of.
     pub fn note_work(&mut self, took: Duration, now: Instant) {
-        // Which of them it was for is not known: each had its part, as groups are spread.
-        let each = took / u32::try_from(self.config.shards).unwrap_or(u32::MAX);
-        self.shards.iter_mut().for_each(|shard| shard.requests.note_work(each, now));
+        // By what each of them had to do.
+        let all = self.shards.iter().map(|shard| shard.requests.touched()).sum::<u32>().max(1);
+        for shard in self.shards.iter_mut() {
+            let part = took.mul_f64(f64::from(shard.requests.touched()) / f64::from(all));
+            shard.requests.note_work(part, now);
+        }
     }
 
     /// Whether the node belongs to a cluster and everything it should host runs.

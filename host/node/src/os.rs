@@ -277,10 +277,11 @@ fn run(
 ) -> Result<(), String> {
     // Let go behind all that writes: committers, jobs and the runtime are gone when this is dropped.
     let _locks = Arc::clone(&opened.node.locks);
-    let directories = opened.node.config.data.len();
+    // Each shard has its limits.
+    let (directories, shards) = (opened.node.config.data.len(), opened.node.config.shards);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(JOBS_MAX + directories * (1 + ReadSize::Long.places()))
+        .max_blocking_threads((JOBS_MAX + directories * (1 + ReadSize::Long.places())) * shards)
         .event_interval(61)
         .build()
         .map_err(|error| format!("cannot start the runtime: {error}"))?;
@@ -290,7 +291,7 @@ fn run(
     let start_readers = |name, count| {
         Readers::start(name, count, &jobs, &arrivals).map_err(|error| format!("cannot start a thread: {error}"))
     };
-    let readers = start_readers("reader", directories * ReadSize::Short.places())?;
+    let readers = start_readers("reader", directories * ReadSize::Short.places() * shards)?;
     let helpers = start_readers("worker", node.config.workers - 1)?;
     let keeper = start_readers("catalogue", 1)?;
     let committers = Committers::start(logs, &*jobs.disk, &arrivals);

@@ -130,7 +130,8 @@ impl Shard {
     pub(crate) fn handle_snapshot_begin(&mut self, begin: SnapshotBegin, is_needed: bool, now: Now) {
         let owner = ReplicaKey { group: GroupId::from_u64(begin.group), replica: ReplicaId(begin.to) };
         // The metadata is small, and everything else is repaired by it.
-        let has_enough = owner.group != GroupId::META && self.receiving_count(now) >= RECEIVING_MAX;
+        let has_enough =
+            owner.group != GroupId::META && self.receiving_count(now) >= RECEIVING_MAX.div_ceil(self.config.shards);
         let is_starting = |hosted: &Hosted| matches!(hosted, Hosted::Starting { owner: new, .. } if *new == owner);
         if self.replicas.hosted.get(&owner.group).is_some_and(is_starting) {
             return;
@@ -229,7 +230,7 @@ impl Shard {
         replica.waits_for_sender.take_if(|_| !goes_on);
         replica.receiving = None;
         // Others have begun meanwhile, where a disk was slow.
-        if owner.group != GroupId::META && self.receiving_count(now) >= RECEIVING_MAX {
+        if owner.group != GroupId::META && self.receiving_count(now) >= RECEIVING_MAX.div_ceil(self.config.shards) {
             return self.put_off(owner, sender, begin.id);
         }
         let missing = missing_bytes(&begin.files, file);

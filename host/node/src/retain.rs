@@ -355,7 +355,7 @@ impl Shard {
         let (free, mark) = (self.config.share_of(free), self.config.share_of(mark));
         let room = kept.saturating_add(free).saturating_sub(mark.saturating_mul(2)) / sharers;
         // Less than a segment makes no room.
-        configured.min((room / HARD_FACTOR).max(self.config.wal.segment_size))
+        configured.min((room / HARD_FACTOR).max(self.config.share_of(self.config.wal.segment_size)))
     }
 
     fn give_up_furthest(&mut self, directory: DirectoryId, measure: Measure, limit: u64, now: Now) {

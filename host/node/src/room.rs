@@ -188,6 +188,11 @@ impl Room {
         self.sizes.get(directory.0).map_or(0, |sizes| sizes.unflushed)
     }
 
+    /// Bytes of checkpoints on their way to a data directory that are not here, as of the last tick.
+    pub(crate) fn promised_in(&self, directory: DirectoryId) -> u64 {
+        self.sizes.get(directory.0).map_or(0, |sizes| sizes.promised)
+    }
+
     /// Bytes that replicas keep in memory until they are flushed, or can be applied, as of the last tick.
     pub(crate) fn held_in_memory(&self) -> u64 {
         self.sizes.iter().map(|sizes| sizes.unflushed + sizes.held).sum()
@@ -201,6 +206,11 @@ impl Room {
     /// Whether there was more on a data directory's own file system, when it was last looked at, than is to be left free.
     pub(crate) fn has_space(&self, directory: DirectoryId) -> bool {
         self.directories.get(directory.0).is_some_and(|one| one.space.is_some() && !one.is_full)
+    }
+
+    /// Whether a log waits for a segment.
+    pub(crate) fn is_log_stalled(&self, log: LogId) -> bool {
+        self.logs.get(log.0).is_some_and(|log| log.is_stalled)
     }
 
     /// Whether the log of a data directory's replicas waits for a segment.
@@ -307,10 +317,12 @@ impl Shard {
     pub(crate) fn keep_what_fits(&self, group: GroupId, message: &mut Message) {
         let is_meant = group != GroupId::META && message.entry_count() > 0;
         let Some(hosted) = self.replicas.hosted.get(&group).filter(|_| is_meant) else { return };
-        let Some(left) = self.log_left(self.config.log_of(hosted.directory())) else { return };
-        let segment = self.config.wal.segment_size;
-        if left < segment / SHORT_SHARE {
-            let free = left.saturating_sub(segment / KEPT_SHARE);
+        let log = self.config.log_of(hosted.directory());
+        let Some(left) = self.log_left(log) else { return };
+        let (segment, under_way) = (self.config.wal.segment_size, self.log_writes.bytes_under_way(log));
+        if left.saturating_sub(under_way) < segment / SHORT_SHARE {
+            // No shard knows what others have on its way.
+            let free = self.config.share_of(left.saturating_sub(segment / KEPT_SHARE)).saturating_sub(under_way);
             message.keep_small(SMALL_ENTRY, usize::try_from(free).unwrap_or(usize::MAX));
         }
     }
@@ -322,12 +334,10 @@ impl Shard {
         }
     }
 
-    /// What is left of a log whose disk refuses it more, without what is on its way there.
+    /// What is left of a log whose disk refuses it more, what is on its way there included.
     fn log_left(&self, log: LogId) -> Option<u64> {
         let one = self.view.room.logs.get(log.0)?;
-        let told = if one.is_stalled { Some(0) } else { one.left };
-        // No shard knows what others have on its way.
-        told.map(|left| self.config.share_of(left).saturating_sub(self.log_writes.bytes_under_way(log)))
+        if one.is_stalled { Some(0) } else { one.left }
     }
 
     /// Decides for every group that is led here whether it takes more data.
@@ -371,7 +381,7 @@ impl Shard {
 
     /// Whether so many bytes of a checkpoint would fit on the disk, as of the last tick.
     pub(crate) fn may_have_room(&self, directory: DirectoryId, missing: u64) -> bool {
-        let promised = self.view.room.sizes.get(directory.0).map_or(0, |sizes| sizes.promised);
+        let promised = self.view.room.promised_in(directory);
         let fits = |(free, mark): (u64, u64)| missing.saturating_add(mark).saturating_add(promised) <= free;
         self.free_and_mark(directory).is_none_or(fits)
     }

@@ -1,7 +1,7 @@
 //! What serves, of a node: groups with their storage and their log writes, and the requests that wait for them. A node may have several; each
 //! has some of its groups (`shards.rs`).
 //!
-//! The rest of [`crate::Node`], decides what is hosted here and who should lead. A shard has no way to reach it, nor another shard: what it goes
+//! The rest of [`crate::Node`] decides what is hosted here and who should lead. A shard has no way to reach it, nor another shard: what it goes
 //! by is in the [`View`], and what it has to tell leaves as a [`Notice`] (decision 017).
 
 use crate::config::Config;

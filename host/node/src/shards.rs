@@ -131,6 +131,10 @@ impl Shards {
     /// What the operator is told of them all.
     pub(crate) fn told(&self) -> Value {
         let mut told = sum_of(self.all.iter().map(Shard::told));
+        // A name that was given twice may be found twice.
+        if let Some(unknown) = told.pointer_mut("/queue/cancels/unknown") {
+            *unknown = json!(unknown.as_i64().unwrap_or(0).max(0));
+        }
         // Which is no sum.
         told["service_us"] = json!(self.all.iter().map(|shard| shard.requests.service_us()).max());
         told

@@ -212,8 +212,15 @@ impl Answers {
     }
 
     /// The node answers over the connection `line`, with whole frames.
-    /// `served` is told the group of each read that was.
-    pub fn note_replies(&mut self, line: u64, chunk: Bytes, mut served: impl FnMut(GroupId)) {
+    /// `served` is told the group of each read that was. `leads` says which groups the node may have begun to lead by what it had not looked at when
+    /// the request came.
+    pub fn note_replies(
+        &mut self,
+        line: u64,
+        chunk: Bytes,
+        mut served: impl FnMut(GroupId),
+        leads: impl Fn(GroupId) -> bool,
+    ) {
         for frame in crate::protocol::split_replies(chunk) {
             let Ok(reply) = hedgerow_wire::call::decode_reply(frame) else { continue };
             let is_cancelled = self.cancelled.remove(&(line, reply.sequence_id));
@@ -230,7 +237,7 @@ impl Answers {
             if matches!(reply.reply, Reply::Get(_)) {
                 served(owed.group);
             }
-            if owed.is_misplaced && !matches!(reply.reply, Reply::Failed(_)) {
+            if owed.is_misplaced && !leads(owed.group) && !matches!(reply.reply, Reply::Failed(_)) {
                 let (number, group) = (reply.sequence_id, owed.group);
                 self.wrong = Some(format!("request {number} of connection {line} was served by no leader of {group}"));
             }
@@ -342,7 +349,7 @@ mod tests {
         (1..=2).for_each(|number| answers.note_request(7, &question(number, level, 100), at(0), leads));
         answers.note_request(8, &question(1, level, 100), at(0), leads);
         assert_eq!(answers.check(at(102)), Ok(()), "there is still time");
-        answers.note_replies(7, refused(1), |_| {});
+        answers.note_replies(7, refused(1), |_| {}, |_| false);
         assert!(answers.check(at(103)).is_err_and(|why| why.contains("request 2 (linearizable) of connection 7")));
         answers.forget_line(7);
         assert!(answers.check(at(103)).is_err_and(|why| why.contains("request 1 (linearizable) of connection 8")));
@@ -376,7 +383,7 @@ mod tests {
         });
         answers.note_queued([(7, 1)].into_iter());
         assert!(answers.check(at(39)).is_err_and(|why| why.contains("request 2 ")), "the other one has had its turn");
-        answers.note_replies(7, refused(2), |_| {});
+        answers.note_replies(7, refused(2), |_| {}, |_| false);
         answers.begin_turn(at(100));
         answers.note_queued([(7, 1)].into_iter());
         assert_eq!(answers.check(at(9_500)), Ok(()), "it is refused when its turn comes");
@@ -409,7 +416,7 @@ mod tests {
             answers.note_request(1, &asked(manner, 1, ReadLevel::Eventual, 100), at(0), |_| Some(role));
             let mut reply = BytesMut::new();
             hedgerow_wire::encode_reply(&mut reply, Method::Get, 1, &Reply::Get(GetReply::default()), None);
-            answers.note_replies(1, reply.freeze(), |_| {});
+            answers.note_replies(1, reply.freeze(), |_| {}, |_| false);
             assert_eq!(answers.check(at(0)).is_ok(), is_right, "{manner:?} at {role:?}");
         }
     }
@@ -457,9 +464,9 @@ mod tests {
             let mut reply = BytesMut::new();
             hedgerow_wire::encode_reply(&mut reply, Method::Get, 1, &Reply::Get(GetReply::default()), None);
             let reply = reply.freeze();
-            answers.note_replies(7, reply.clone(), |_| {});
+            answers.note_replies(7, reply.clone(), |_| {}, |_| false);
             assert_eq!(answers.check(at(2)), Ok(()));
-            answers.note_replies(7, reply, |_| {});
+            answers.note_replies(7, reply, |_| {}, |_| false);
             assert!(answers.check(at(2)).is_err_and(|why| why.contains("twice")));
         }
     }

@@ -25,7 +25,7 @@ use hedgerow_types::log::Entry;
 use hedgerow_types::random::Random;
 use hedgerow_types::{GroupId, Index, Instant, NodeId};
 use hedgerow_wal::Submission;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,6 +56,8 @@ pub struct Machine {
     pub delay_max: Time,
     /// And up to so long between two turns at the reads that queue.
     pub turn_delay_max: Time,
+    /// Into how many shards the node's groups are divided.
+    shards: usize,
     /// Time that serving a read takes, in experiments with load.
     pub cost: Cost,
     /// Time that its other work takes.
@@ -218,6 +220,7 @@ impl Machine {
             slow_directory: None,
             delay_max: 0,
             turn_delay_max: plan.turn_delay_max,
+            shards: plan.shards,
             cost: Cost::default(),
             work: plan.work,
             busy_until: 0,
@@ -352,13 +355,17 @@ impl Machine {
             process.node.drive(now);
         }
         let (mut work, mut reads) = (0, 0);
+        // With one shard what came before a request was looked at when that came.
+        let leads = |replica: &ReplicaView<'_>| self.shards > 1 && replica.group.role() == Role::Leader;
+        let led: BTreeSet<GroupId> = process.node.replicas_for_inspection().filter(leads).map(|it| it.id).collect();
         for (connection, replies) in &process.node.outbox().clients {
             let cost = self.cost;
             let served = |group| {
                 work += cost.of(group);
                 reads += 1;
             };
-            self.answers.note_replies(connection.0, Bytes::copy_from_slice(replies), served);
+            let leads = |group| led.contains(&group);
+            self.answers.note_replies(connection.0, Bytes::copy_from_slice(replies), served, leads);
         }
         self.served += reads;
         if work > 0 {

@@ -487,9 +487,9 @@ mod tests {
         assert_eq!(config("").unwrap().workers, 1);
         assert_eq!(config("workers = 3").unwrap().workers, 3);
         assert_eq!((config("").unwrap().shards, config("shards = 3").unwrap().shards), (1, 3));
-        for count in [0, 65] {
+        for count in [0, 17] {
             let refused = config(&format!("shards = {count}")).unwrap().check().unwrap_err();
-            assert_eq!(refused, "shards: allowed are 1 to 64");
+            assert_eq!(refused, "shards: allowed are 1 to 16");
         }
         for count in [0, 257] {
             let refused = config(&format!("workers = {count}")).unwrap().check().unwrap_err();

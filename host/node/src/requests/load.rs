@@ -72,6 +72,11 @@ impl NodeLoad {
         self.service_nanos.map_or(0, |nanos| i32::try_from(nanos.div_ceil(1_000)).unwrap_or(i32::MAX))
     }
 
+    /// Reads and writes taken or answered since work was last noted.
+    pub(crate) fn touched(&self) -> u32 {
+        u32::try_from(self.touched).unwrap_or(u32::MAX)
+    }
+
     /// The same as far as it is known; otherwise nothing.
     pub(crate) fn service(&self) -> Duration {
         self.service_nanos.map_or(Duration::ZERO, Duration::from_nanos)

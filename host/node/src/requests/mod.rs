@@ -192,6 +192,11 @@ impl Requests {
         self.load.note_work(took, now);
     }
 
+    /// Reads and writes that were taken or answered since work was noted last.
+    pub(crate) fn touched(&self) -> u32 {
+        self.load.touched()
+    }
+
     /// What a request costs, as far as that is known; otherwise nothing.
     pub(crate) fn service(&self) -> Duration {
         self.load.service()

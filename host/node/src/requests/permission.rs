@@ -13,6 +13,7 @@ use hedgerow_placement::{Catalogue, TableRights};
 use hedgerow_types::{Refusal, TableId};
 use hedgerow_wire::{Body, Method};
 use serde::Deserialize;
+use std::sync::Arc;
 
 /// What a call needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +83,8 @@ impl Front {
     pub(super) fn why_not_rows(&mut self, view: &View, caller: &Caller, now: Now) -> Option<Refusal> {
         let Rule::Rows(needed) = rule(caller.method) else { return None };
         let table = caller.group().table;
-        if view.catalogue.as_ref().is_some_and(|catalogue| !catalogue.tables.contains_key(&table)) {
+        let is_there = |catalogue: &Arc<Catalogue>| catalogue.tables.get(&table).is_some_and(|it| it.dropped.is_none());
+        if view.catalogue.as_ref().is_some_and(|catalogue| !is_there(catalogue)) {
             return None;
         }
         self.users.why_not(view, &Asking::Here(caller.connection), &Need::Rows(table, needed), now.instant)

@@ -64,6 +64,8 @@ struct Counts {
 #[derive(Debug)]
 struct Delayed {
     id: RequestId,
+    /// The catalogue that says that its user may.
+    version: u64,
     header: Header,
     body: Body,
 }
@@ -203,16 +205,26 @@ impl Serving<'_> {
         let throttles = &mut self.requests.throttles;
         throttles.last_number += 1;
         let (number, bytes, until) = (throttles.last_number, caller.frame_bytes, until.min(caller.deadline));
+        let version = self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
         let id = self.requests.callers.insert(caller, WaitsIn::Delayed(number));
-        throttles.delayed.insert(number, until, bytes, Delayed { id, header: header.clone(), body: body.clone() });
+        throttles.delayed.insert(
+            number,
+            until,
+            bytes,
+            Delayed { id, version, header: header.clone(), body: body.clone() },
+        );
     }
 
     /// Serves what was delayed until now.
     pub(crate) fn serve_delayed(&mut self, now: Now) {
-        while let Some(Delayed { id, header, body }) = self.requests.throttles.delayed.pop_due(now.instant) {
+        let current = self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
+        while let Some(Delayed { id, version, header, body }) = self.requests.throttles.delayed.pop_due(now.instant) {
             let Some(caller) = self.requests.callers.remove(id) else { continue };
             if caller.deadline <= now.instant {
                 self.refuse_client(caller, &Refusal::Expired, now);
+            } else if version != current {
+                // Its user may have lost the right meanwhile. It is an extra attempt.
+                self.answer_refused(&caller, &Refusal::Throttled);
             } else {
                 self.serve_data(caller, &header, &body, now);
             }
@@ -239,7 +251,8 @@ pub(crate) fn told_of(shards: &[&Requests], view: &View, node: NodeId, table: &T
     let group = |partition| GroupId { table: table.id, partition };
     let counted = || shards.iter().flat_map(|it| it.throttles.counts.range(group(0)..=group(u32::MAX)));
     let partition = |(group, counts): (&GroupId, &Counts)| counts.to_json(json!({ "partition": group.partition }));
-    let partitions: Vec<Value> = counted().map(partition).collect();
+    let in_order: BTreeMap<&GroupId, &Counts> = counted().collect();
+    let partitions: Vec<Value> = in_order.into_iter().map(partition).collect();
     let total = counted().fold(Counts::default(), |total, (_, counts)| total.plus(counts));
     let throttling = view.settings(table.id).map(|settings| settings.throttling).unwrap_or_default();
     total.to_json(json!({
