@@ -197,7 +197,7 @@ impl Node {
 
     /// The version of the catalogue that this node acts on; 0 = none.
     pub(crate) fn catalogue_version(&self) -> u64 {
-        self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version)
+        self.view.catalogue_version()
     }
 
     /// As the metadata leader: acts on the catalogue as it holds it, if that could not be written before.

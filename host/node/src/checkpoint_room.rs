@@ -37,7 +37,7 @@ impl Shard {
         let promised = others.filter_map(|replica| replica.receiving.as_ref()).map(Receiving::missing);
         let promised = promised.fold(0, u64::saturating_add);
         // Of what is on its way to others a shard knows what it was at the last tick.
-        let of_all = if self.config.shards > 1 { self.view.room.promised_in(directory) } else { 0 };
+        let of_all = if self.config.shards > 1 { self.view.room.sizes(directory).promised } else { 0 };
         missing.saturating_add(mark).saturating_add(promised.max(of_all)).saturating_sub(free)
     }
 

@@ -116,7 +116,7 @@ impl Node {
 
     fn retry(&mut self, retry: Retry) {
         match retry {
-            Retry::Job(owner, job) if self.shards.hosted(owner.group).is_some_and(|hosted| hosted.owner() == owner) => {
+            Retry::Job(owner, job) if self.shards.has(owner) => {
                 self.shards.first().job(*job);
             }
             // Its replica is gone, and so is what it was made of.
@@ -245,7 +245,7 @@ impl Node {
 
     pub(crate) fn handle_job_failed(&mut self, owner: ReplicaKey, kind: JobKind, failure: JobFailure, now: Now) {
         let reason = &failure.reason;
-        if self.shards.hosted(owner.group).is_none_or(|hosted| hosted.owner() != owner) {
+        if !self.shards.has(owner) {
             tracing::debug!(group = %owner.group, %reason, "a job of a removed replica failed");
             self.shards
                 .of(owner.group)

@@ -20,7 +20,7 @@ impl Node {
             replica.storage_users = replica.storage_users.saturating_sub(1);
             self.shards.mark_dirty(owner.group);
         }
-        let is_gone = self.shards.hosted(owner.group).is_none_or(|hosted| hosted.owner() != owner);
+        let is_gone = !self.shards.has(owner);
         let makes_directories = matches!(
             done.kind,
             JobKind::Make | JobKind::Copy | JobKind::Write(_) | JobKind::Verify(_) | JobKind::VerifyOwn

@@ -64,7 +64,7 @@ impl Shard {
     }
 
     fn start_flush(&mut self, group: GroupId, is_behind: bool) {
-        let is_pressing = is_behind || self.view.is_draining || self.has_full_disk();
+        let is_pressing = is_behind || self.view.is_draining || self.view.room.has_full_disk();
         let Some(replica) = self.running(group) else { return };
         let Some(storage) = &replica.storage else { return };
         let job = Job::Flush {

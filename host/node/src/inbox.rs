@@ -9,7 +9,6 @@ use crate::outbox::ConnectionId;
 use crate::peer::{Began, Forwarded, SnapshotBegin, SnapshotChunk, SnapshotProgress};
 use crate::read_index_frame::{GroupReply, ReadIndexRequests};
 use crate::requests::caller::Caller;
-use crate::requests::forward::Write;
 use crate::shard::Shard;
 use crate::tail_frame::{TailReplies, TailRequests};
 use bytes::Bytes;
@@ -25,7 +24,7 @@ use std::time::Duration;
 pub(crate) enum Handed {
     /// The time has come at which something waits to be looked at.
     Wake,
-    /// A read or a write of a client, which was let through.
+    /// A read or a write of a client, which was let through here or at the node that sent it on.
     Data(Caller, Header, Body),
     /// A client wants no more what it asked for.
     Cancel(ConnectionId, Cancel),
@@ -41,8 +40,6 @@ pub(crate) enum Handed {
     ReadIndexReplies(NodeId, Vec<GroupReply>),
     TailRequests(NodeId, TailRequests),
     TailReplies(NodeId, TailReplies),
-    /// Another node sent a client's write on.
-    Forward(NodeId, Write),
     Forwarded(NodeId, Forwarded),
     Began(NodeId, Began),
 }
@@ -111,7 +108,6 @@ impl Shard {
             Handed::ReadIndexReplies(from, replies) => self.handle_read_index_replies(from, &replies, now),
             Handed::TailRequests(from, requests) => self.handle_tail_requests(from, requests, now),
             Handed::TailReplies(from, replies) => self.handle_tail_replies(from, &replies, now),
-            Handed::Forward(from, write) => self.serving().handle_forward(from, write, now),
             Handed::Forwarded(from, forwarded) => self.serving().handle_forwarded(from, forwarded, now),
             Handed::Began(from, began) => self.serving().handle_began(from, began, now),
         }

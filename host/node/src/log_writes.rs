@@ -16,8 +16,6 @@ pub(crate) struct LogWrites {
     gathering: BTreeMap<LogId, Gathering>,
     /// By log and submission ticket: whom to tell.
     under_way: BTreeMap<(LogId, u64), UnderWay>,
-    /// Logs that something was written to since the start.
-    begun: BTreeSet<LogId>,
     /// Logs that take nothing more.
     failed: BTreeSet<LogId>,
     tickets: Numbers,
@@ -43,13 +41,7 @@ pub(crate) struct UnderWay {
 impl LogWrites {
     /// Nothing is on its way; submissions have these `tickets`.
     pub(crate) const fn new(tickets: Numbers) -> Self {
-        Self {
-            gathering: BTreeMap::new(),
-            under_way: BTreeMap::new(),
-            begun: BTreeSet::new(),
-            failed: BTreeSet::new(),
-            tickets,
-        }
+        Self { gathering: BTreeMap::new(), under_way: BTreeMap::new(), failed: BTreeSet::new(), tickets }
     }
 
     pub(crate) fn append(&mut self, log: LogId, owner: ReplicaKey, ticket: Option<u64>, append: Append) {
@@ -85,11 +77,6 @@ impl LogWrites {
         let bytes = entries.map(|entry| entry.data.len() as u64 + ENTRY_OVERHEAD).sum();
         self.under_way.insert((log, ticket), UnderWay { waiting, bytes });
         outbox.submissions.push((log, Submission { appends, truncations, removals, ticket }));
-    }
-
-    /// What was written to a log is durable. Returns whether that is the first time since the start.
-    pub(crate) fn note_begun(&mut self, log: LogId) -> bool {
-        self.begun.insert(log)
     }
 
     /// A submission to a log is durable.

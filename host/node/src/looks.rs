@@ -104,7 +104,7 @@ impl Node {
         look.is_looking = false;
         let Some(space) = space else { return };
         // What is in memory has been acknowledged and will need its place on the disk.
-        let free = space.free.saturating_sub(self.view.room.unflushed_in(directory));
+        let free = space.free.saturating_sub(self.view.room.sizes(directory).unflushed);
         let mark = mark(&self.config, space.total);
         look.written_max = free.saturating_sub(mark) / LOOK_SHARE;
         let changed = self.change_room(|room| room.note_space(directory, space, (free, mark)));

@@ -237,10 +237,11 @@ impl Node {
 
     /// Reads the catalogue like any linearizable read, so that a deposed leader does not act on an old one.
     fn start_loading(&mut self, now: Now) {
-        let ticket = self.shards.of(GroupId::META).replicas.ticket();
+        let replicas = &mut self.shards.of(GroupId::META).replicas;
+        let ticket = replicas.ticket();
         self.metadata.step = Step::Reading(ticket);
         let read = Read::Get { key: Bytes::from_static(VERSION_ROW) };
-        match self.shards.of(GroupId::META).replicas.begin_metadata_read(ticket, read, now) {
+        match replicas.begin_metadata_read(ticket, read, now) {
             Some(true) => self.load_catalogue(ticket, now),
             Some(false) => {}
             None => self.metadata.step = Step::Idle,
@@ -330,17 +331,11 @@ impl Node {
     }
 
     fn write_draft(&mut self, draft: Catalogue, write: Write, now: Now) {
-        let ticket = self.shards.of(GroupId::META).replicas.ticket();
+        let replicas = &mut self.shards.of(GroupId::META).replicas;
+        let ticket = replicas.ticket();
         self.metadata.step = Step::Writing(ticket, Box::new(draft));
-        let origin = Origin::Metadata(ticket);
-        if let Err(refusal) = self.shards.of(GroupId::META).replicas.propose(
-            &self.view,
-            GroupId::META,
-            (ClientId(0), 0),
-            write,
-            origin,
-            now,
-        ) {
+        let (number, origin) = ((ClientId(0), 0), Origin::Metadata(ticket));
+        if let Err(refusal) = replicas.propose(&self.view, GroupId::META, number, write, origin, now) {
             self.metadata.handle_failed(ticket, &refusal);
         }
     }

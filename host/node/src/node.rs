@@ -24,7 +24,7 @@ use crate::peer::Frame;
 use crate::read_index_frame::ReadIndexRequests;
 use crate::replica::Hosted;
 use crate::report::Reports;
-use crate::requests::forward::Write;
+use crate::requests::forward::taken_from;
 use crate::requests::front::{Front, Taken};
 use crate::shard::Shard;
 use crate::shards::{OneByOne, Shards, Turns};
@@ -37,7 +37,7 @@ use hedgerow_env::{DirLock, Disk, Now};
 use hedgerow_storage::Engines;
 use hedgerow_types::{GroupId, Instant, NodeId, ReplicaId};
 use hedgerow_wal::Round;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,6 +77,8 @@ pub struct Node {
     pub(crate) has_unreconciled: bool,
     /// Lost replicas whose successors are made and do not vote yet, and where their storage is.
     pub(crate) former: BTreeMap<ReplicaKey, DirectoryId>,
+    /// Logs that something was written to since the start.
+    pub(crate) begun: BTreeSet<LogId>,
     pub(crate) last_tick: Instant,
 }
 
@@ -141,7 +143,7 @@ impl Node {
                 self.shards.of(caller.group()).hand(Handed::Data(caller, header, body), now);
             }
             // Which group it is about, it does not say.
-            Some(Taken::Cancel(connection, cancel)) => {
+            Some(Taken::Cancel(cancel)) => {
                 self.shards.hand_to_all(|| Handed::Cancel(connection, cancel.clone()), now);
             }
             Some(Taken::Admin(caller, body)) => self.serve_admin(caller, body, now),
@@ -192,8 +194,8 @@ impl Node {
                 self.shards.that_gave(replies.id).hand(Handed::TailReplies(from, replies), now);
             }
             Frame::Forward(forward) => {
-                if let Some(write) = Write::decode(from, forward) {
-                    self.shards.of(write.group()).hand(Handed::Forward(from, write), now);
+                if let Some((caller, header, body)) = taken_from(from, forward, now) {
+                    self.shards.of(caller.group()).hand(Handed::Data(caller, header, body), now);
                 }
             }
             Frame::Forwarded(forwarded) => {
@@ -213,7 +215,7 @@ impl Node {
         match round {
             Round::Done { tickets, synced } => {
                 self.note_synced(log, synced);
-                if self.shards.first().log_writes.note_begun(log) {
+                if self.begun.insert(log) {
                     // Before anything that it makes durable is acknowledged.
                     self.note_log_begun(log);
                 }

@@ -248,6 +248,7 @@ impl Node {
             keeps_given_up: false,
             has_unreconciled: false,
             former: BTreeMap::new(),
+            begun: BTreeSet::new(),
             last_tick: now.instant,
         };
         let now = node.judge_clock(now);

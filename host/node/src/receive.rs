@@ -126,12 +126,16 @@ impl Shard {
         self.replicas.hosted.values().filter(|hosted| receiving(hosted)).count()
     }
 
+    /// Whether so many checkpoints are received that one for `owner` has to wait.
+    fn receives_enough(&self, owner: ReplicaKey, now: Now) -> bool {
+        // The metadata is small, and everything else is repaired by it.
+        owner.group != GroupId::META && self.receiving_count(now) >= RECEIVING_MAX.div_ceil(self.config.shards)
+    }
+
     /// A leader offers a checkpoint to a replica here; `is_needed` if the group takes no writes without it.
     pub(crate) fn handle_snapshot_begin(&mut self, begin: SnapshotBegin, is_needed: bool, now: Now) {
         let owner = ReplicaKey { group: GroupId::from_u64(begin.group), replica: ReplicaId(begin.to) };
-        // The metadata is small, and everything else is repaired by it.
-        let has_enough =
-            owner.group != GroupId::META && self.receiving_count(now) >= RECEIVING_MAX.div_ceil(self.config.shards);
+        let has_enough = self.receives_enough(owner, now);
         let is_starting = |hosted: &Hosted| matches!(hosted, Hosted::Starting { owner: new, .. } if *new == owner);
         if self.replicas.hosted.get(&owner.group).is_some_and(is_starting) {
             return;
@@ -230,7 +234,7 @@ impl Shard {
         replica.waits_for_sender.take_if(|_| !goes_on);
         replica.receiving = None;
         // Others have begun meanwhile, where a disk was slow.
-        if owner.group != GroupId::META && self.receiving_count(now) >= RECEIVING_MAX.div_ceil(self.config.shards) {
+        if self.receives_enough(owner, now) {
             return self.put_off(owner, sender, begin.id);
         }
         let missing = missing_bytes(&begin.files, file);

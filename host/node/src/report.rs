@@ -120,14 +120,14 @@ impl Node {
         {
             self.shards.first().outbox.moved.insert(from, report.address.clone());
         }
+        if report.is_complete || self.reports.told.nodes.contains_key(&from) {
+            self.note_heard_of(from);
+        }
         if report.is_complete {
             let told = self.reports.told_mut();
             told.outdated.remove(&from);
             told.nodes.insert(from, (Arc::new(report), now.instant));
-            self.note_heard_of(from);
-        } else if self.reports.told.nodes.contains_key(&from) {
-            self.note_heard_of(from);
-            let Some((known, heard)) = self.reports.told_mut().nodes.get_mut(&from) else { return };
+        } else if let Some((known, heard)) = self.reports.told_mut().nodes.get_mut(&from) {
             *heard = now.instant;
             let known = Arc::make_mut(known);
             for news in report.replicas {

@@ -183,19 +183,19 @@ impl Room {
         self.sizes = sizes;
     }
 
-    /// Bytes that the replicas in a data directory have in memory, as of the last tick.
-    pub(crate) fn unflushed_in(&self, directory: DirectoryId) -> u64 {
-        self.sizes.get(directory.0).map_or(0, |sizes| sizes.unflushed)
-    }
-
-    /// Bytes of checkpoints on their way to a data directory that are not here, as of the last tick.
-    pub(crate) fn promised_in(&self, directory: DirectoryId) -> u64 {
-        self.sizes.get(directory.0).map_or(0, |sizes| sizes.promised)
+    /// What the replicas in a data directory take of its disk, as of the last tick.
+    pub(crate) fn sizes(&self, directory: DirectoryId) -> Sizes {
+        self.sizes.get(directory.0).copied().unwrap_or_default()
     }
 
     /// Bytes that replicas keep in memory until they are flushed, or can be applied, as of the last tick.
     pub(crate) fn held_in_memory(&self) -> u64 {
         self.sizes.iter().map(|sizes| sizes.unflushed + sizes.held).sum()
+    }
+
+    /// Whether a disk of this node takes no more data.
+    pub(crate) fn has_full_disk(&self) -> bool {
+        (0..self.directories.len()).any(|number| self.is_full(DirectoryId(number)))
     }
 
     /// What is free on the file system of a data directory, of how much.
@@ -356,11 +356,6 @@ impl Shard {
         }
     }
 
-    /// Whether a disk of this node takes no more data.
-    pub(crate) fn has_full_disk(&self) -> bool {
-        self.config.directories().any(|directory| self.view.room.is_full(directory))
-    }
-
     /// Whether a replica is on a full disk and should be flushed so that its log can go.
     pub(crate) fn is_due_on_full_disk(&self, hosted: &Hosted) -> bool {
         bytes_since(hosted) >= FLUSH_WHEN_FULL && self.view.room.is_full(hosted.directory())
@@ -370,7 +365,7 @@ impl Shard {
     /// is to be left free.
     pub(crate) fn free_and_mark(&self, directory: DirectoryId) -> Option<(u64, u64)> {
         let space = self.view.room.space(directory)?;
-        Some((space.free.saturating_sub(self.view.room.unflushed_in(directory)), mark(&self.config, space.total)))
+        Some((space.free.saturating_sub(self.view.room.sizes(directory).unflushed), mark(&self.config, space.total)))
     }
 
     /// Whether half of what is to be left free is gone, or the log is short of room.
@@ -381,7 +376,7 @@ impl Shard {
 
     /// Whether so many bytes of a checkpoint would fit on the disk, as of the last tick.
     pub(crate) fn may_have_room(&self, directory: DirectoryId, missing: u64) -> bool {
-        let promised = self.view.room.promised_in(directory);
+        let promised = self.view.room.sizes(directory).promised;
         let fits = |(free, mark): (u64, u64)| missing.saturating_add(mark).saturating_add(promised) <= free;
         self.free_and_mark(directory).is_none_or(fits)
     }

@@ -58,11 +58,6 @@ impl Shards {
         &mut self.all[0]
     }
 
-    /// The same, to look at.
-    pub(crate) fn first_ref(&self) -> &Shard {
-        &self.all[0]
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Shard> {
         self.all.iter()
     }
@@ -74,6 +69,11 @@ impl Shards {
     /// What the node has under a group's name.
     pub(crate) fn hosted(&self, group: GroupId) -> Option<&Hosted> {
         self.at(group).replicas.hosted.get(&group)
+    }
+
+    /// Whether what the node has under its group's name is this replica.
+    pub(crate) fn has(&self, owner: ReplicaKey) -> bool {
+        self.hosted(owner.group).is_some_and(|hosted| hosted.owner() == owner)
     }
 
     /// All that the node has. By shard, and there by group.

@@ -315,7 +315,7 @@ impl Node {
     fn leave_if_unfit(&mut self, now: Now) {
         let is_slow = self.is_slow(self.config.node);
         let is_late = self.adoption.is_late(now.instant);
-        if !is_slow && !self.shards.first_ref().has_full_disk() && !self.failures.is_apply_held && !is_late {
+        if !is_slow && !self.view.room.has_full_disk() && !self.failures.is_apply_held && !is_late {
             return;
         }
         // Looks at every group of the cluster: not before it is known that one is to move.

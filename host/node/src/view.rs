@@ -63,6 +63,11 @@ impl View {
         self.catalogue = Some(catalogue);
     }
 
+    /// Which catalogue this is; 0 = none.
+    pub(crate) fn catalogue_version(&self) -> u64 {
+        self.catalogue.as_ref().map_or(0, |catalogue| catalogue.version)
+    }
+
     pub(crate) fn settings(&self, table: TableId) -> Option<&Settings> {
         self.settings.get(&table)
     }

@@ -27,7 +27,7 @@ use bytes::BytesMut;
 use hedgerow_env::Now;
 use hedgerow_replication::Role;
 use hedgerow_types::{ClientId, GroupId, Instant, NodeId, Refusal, ReplicaId, Sequence};
-use hedgerow_wire::{Body, Class, Header, Reply, ReplyExtension, Request, call};
+use hedgerow_wire::{Body, Class, Header, Reply, ReplyExtension, call};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -68,6 +68,11 @@ impl Forwards {
         self.waiting.first()
     }
 
+    /// A request came that a client, or another node for one, has sent.
+    pub(super) fn note_taken(&mut self, caller: &Caller) {
+        self.taken += u64::from(caller.forwarded_for.is_some());
+    }
+
     /// Takes a write back that was sent on. It may still take effect.
     pub(crate) fn remove(&mut self, number: u64) {
         self.waiting.remove(number);
@@ -87,33 +92,25 @@ impl Forwards {
     }
 }
 
-/// A client's write that another node sent on.
-#[derive(Debug)]
-pub(crate) struct Write {
-    /// That node's number for it.
-    id: u64,
-    frame_bytes: usize,
-    request: Request,
-}
-
-impl Write {
-    /// What `from` sent on, unless that is no write.
-    pub(crate) fn decode(from: NodeId, forward: Forward) -> Option<Self> {
-        let Forward { id, request } = forward;
-        let frame_bytes = request.len();
-        match hedgerow_wire::decode_request(request) {
-            Ok(request) if request.body.method().class() == Class::Write => Some(Self { id, frame_bytes, request }),
-            Ok(_) | Err(_) => {
-                tracing::warn!(%from, "what was sent on is not a write");
-                None
-            }
+/// What node `from` sent on for a client, as a request that was let through there. Nothing if it is no write.
+pub(crate) fn taken_from(from: NodeId, forward: Forward, now: Now) -> Option<(Caller, Header, Body)> {
+    let frame_bytes = forward.request.len();
+    let request = match hedgerow_wire::decode_request(forward.request) {
+        Ok(request) if request.body.method().class() == Class::Write => request,
+        Ok(_) | Err(_) => {
+            tracing::warn!(%from, "what was sent on is not a write");
+            return None;
         }
-    }
-
-    /// Which group it is for.
-    pub(crate) fn group(&self) -> GroupId {
-        GroupId::new(self.request.header.app_id as u32, self.request.header.partition_index as u32)
-    }
+    };
+    #[cfg(feature = "mutations")]
+    let request = hedgerow_wire::Request { header: crate::mutation::sent_on(request.header), ..request };
+    let method = request.body.method();
+    let mut caller = Caller::of(NO_CONNECTION, &request.header, request.sequence_id, method, now);
+    caller.frame_bytes = frame_bytes;
+    caller.forwarded_for = Some((from, forward.id));
+    // Only the client's own connection takes it back, and that is at the other node.
+    caller.name = None;
+    Some((caller, request.header, request.body))
 }
 
 impl Serving<'_> {
@@ -182,21 +179,6 @@ impl Serving<'_> {
         let id = self.requests.callers.insert(caller, WaitsIn::SentOn(number));
         self.requests.forwards.waiting.insert(number, until, bytes, SentOn { to: leader, id });
         self.send(leader, &Frame::Forward(Forward { id: number, request: request.freeze() }));
-    }
-
-    /// Another node sent a client's write on.
-    pub(crate) fn handle_forward(&mut self, from: NodeId, write: Write, now: Now) {
-        let Write { id, frame_bytes, request } = write;
-        #[cfg(feature = "mutations")]
-        let request = Request { header: crate::mutation::sent_on(request.header), ..request };
-        let method = request.body.method();
-        let mut caller = Caller::of(NO_CONNECTION, &request.header, request.sequence_id, method, now);
-        caller.frame_bytes = frame_bytes;
-        caller.forwarded_for = Some((from, id));
-        // Only the client's own connection takes it back, and that is at the other node.
-        caller.name = None;
-        self.requests.forwards.taken += 1;
-        self.take_data(caller, &request.header, &request.body, now);
     }
 
     /// Answers a write that another node sent on.

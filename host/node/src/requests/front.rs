@@ -36,7 +36,7 @@ pub(crate) enum Taken {
     /// A read or a write, for the group that it names.
     Data(Caller, Header, Body),
     /// What a client wants no more.
-    Cancel(ConnectionId, Cancel),
+    Cancel(Cancel),
     /// An administrative call.
     Admin(Caller, Body),
 }
@@ -151,7 +151,7 @@ impl Front {
                 Some(Taken::Admin(caller, body))
             }
             Class::Connection => match body {
-                Body::HedgerowCancel(cancel) => Some(Taken::Cancel(connection, cancel)),
+                Body::HedgerowCancel(cancel) => Some(Taken::Cancel(cancel)),
                 _ => None,
             },
         }

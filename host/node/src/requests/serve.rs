@@ -18,8 +18,9 @@ use hedgerow_wire::{Body, Class, ErrorName, Extension, Header, Reply, ReplyExten
 use std::time::Duration;
 
 impl Serving<'_> {
-    /// Takes a read or a write that was let through.
+    /// Takes a read or a write that was let through, here or at the node that sent it on.
     pub(crate) fn take_data(&mut self, caller: Caller, header: &Header, body: &Body, now: Now) {
+        self.requests.forwards.note_taken(&caller);
         self.note_request(&caller);
         self.serve_data(caller, header, body, now);
     }
@@ -31,9 +32,8 @@ impl Serving<'_> {
 
     /// Serves a read or a write, or whatever of it is left once the table's limit on extra attempts has let it pass.
     pub(super) fn serve_data(&mut self, mut caller: Caller, header: &Header, body: &Body, now: Now) {
-        let (app_id, partition) = (header.app_id as u32, header.partition_index as u32);
-        let group = GroupId { table: TableId(app_id), partition };
-        let replica = self.replicas.running(group).filter(|it| app_id != 0 && !it.is_dropped);
+        let group = caller.group();
+        let replica = self.replicas.running(group).filter(|it| group.table.0 != 0 && !it.is_dropped);
         let Some(shape) = replica.and_then(|replica| replica.shape.as_ref()) else {
             let is_starting = self.replicas.hosted.contains_key(&group);
             let refusal = self.view.why_not_hosted(group, is_starting);

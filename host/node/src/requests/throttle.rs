@@ -205,7 +205,7 @@ impl Serving<'_> {
         let throttles = &mut self.requests.throttles;
         throttles.last_number += 1;
         let (number, bytes, until) = (throttles.last_number, caller.frame_bytes, until.min(caller.deadline));
-        let version = self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
+        let version = self.view.catalogue_version();
         let id = self.requests.callers.insert(caller, WaitsIn::Delayed(number));
         throttles.delayed.insert(
             number,
@@ -217,7 +217,7 @@ impl Serving<'_> {
 
     /// Serves what was delayed until now.
     pub(crate) fn serve_delayed(&mut self, now: Now) {
-        let current = self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.version);
+        let current = self.view.catalogue_version();
         while let Some(Delayed { id, version, header, body }) = self.requests.throttles.delayed.pop_due(now.instant) {
             let Some(caller) = self.requests.callers.remove(id) else { continue };
             if caller.deadline <= now.instant {
