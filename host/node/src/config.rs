@@ -35,6 +35,8 @@ pub const READS_AT_ONCE: ReadBudget = ReadBudget { rows: 512, bytes: 256 << 10 }
 pub const SHARED_ROWS: u64 = 16;
 /// Most parts that [`Config::shards`] may be.
 pub const SHARDS_MAX: usize = 16;
+/// Most threads that [`Config::io_threads`] may be.
+pub const IO_THREADS_MAX: usize = 64;
 /// Most threads that [`Config::workers`] may be.
 pub const WORKERS_MAX: usize = 256;
 /// Short reads of one data directory that run at a time beside the node's thread: they wait for the disk, which takes several at once.
@@ -222,6 +224,9 @@ pub struct Config {
     pub reads_at_once: ReadBudget,
     /// Into how many parts what serves is divided, from 1 to [`SHARDS_MAX`]: each has some of the groups. In [`crate::os`] there is a thread for each.
     pub shards: usize,
+    /// Threads that have to do with clients' sockets, from 1 to [`IO_THREADS_MAX`]: with 1 the node's own, which has them all; with more, all
+    /// the others, so that the node's own has none. For [`crate::os`].
+    pub io_threads: usize,
     /// Threads that serve clients' reads, from 1 to [`WORKERS_MAX`]: the node's own, and others beside it that look for the rows of reads of
     /// many.
     pub workers: usize,
@@ -309,6 +314,9 @@ impl Config {
         if !(1..=SHARDS_MAX).contains(&self.shards) {
             return Err(format!("shards: allowed are 1 to {SHARDS_MAX}"));
         }
+        if !(1..=IO_THREADS_MAX).contains(&self.io_threads) {
+            return Err(format!("io_threads: allowed are 1 to {IO_THREADS_MAX}"));
+        }
         if !(1..=WORKERS_MAX).contains(&self.workers) {
             return Err(format!("workers: allowed are 1 to {WORKERS_MAX}"));
         }
@@ -366,6 +374,7 @@ impl Config {
             apply_bytes_per_turn: APPLY_BYTES_PER_TURN,
             reads_at_once: READS_AT_ONCE,
             shards: 1,
+            io_threads: 1,
             workers: 1,
             shared_rows: SHARED_ROWS,
             unread_bytes_max: UNREAD_BYTES_MAX,

@@ -1,4 +1,5 @@
-//! A node on a real machine: one thread with a single-threaded runtime that owns the sockets and drives the node.
+//! A node on a real machine: one thread with a single-threaded runtime that drives the node and owns the sockets, but for those of clients if
+//! there are threads for these.
 //!
 //! Everything that blocks is elsewhere: the logs of a device have a committer's threads, jobs run on a small pool, and reads
 //! that need the disk on threads of their own, and so is a part of those that do not, if the node may use several cores. Their results come
@@ -10,8 +11,10 @@
 mod address;
 mod audit;
 mod client;
+mod connections;
 mod crew;
 mod fault;
+mod io_threads;
 mod line;
 mod logs;
 mod peer;
@@ -21,13 +24,16 @@ mod unsent;
 
 use crate::{Config, ConnectionId, Event, JobContext, Node, OpenError, Opened, ReadSize};
 use audit::AuditLog;
-use client::Clients;
+use bytes::BytesMut;
+use client::Newcomers;
+use connections::{Connections, Kept};
 use crew::Crew;
 use fault::Faults;
 use hedgerow_env::os::{OsClock, give_way, spawn_thread};
-use hedgerow_env::{Clock, Disk};
+use hedgerow_env::{Clock, Disk, Now};
 use hedgerow_storage::Engines;
 use hedgerow_types::{GroupId, Instant};
+use io_threads::IoThreads;
 use logs::Committers;
 use peer::{Lane, Peers};
 use reading::Readers;
@@ -213,12 +219,15 @@ fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 /// The node and everything that its tasks share. One thread.
 pub(crate) struct Host {
     pub(crate) node: RefCell<Node>,
-    pub(crate) clients: Clients,
+    pub(crate) newcomers: Newcomers,
+    /// Clients' connections, if there are no threads for them.
+    pub(crate) clients: Connections,
+    pub(crate) io_threads: Option<IoThreads>,
     pub(crate) peers: Peers,
     pub(crate) faults: Faults,
     pub(crate) security: Security,
     /// Wakes the driving task.
-    pub(crate) wake: Notify,
+    pub(crate) wake: Arc<Notify>,
     /// Time spent on clients' requests since the node was driven last.
     pub(crate) busy: Cell<Duration>,
     arrivals: mpsc::UnboundedSender<Arrival>,
@@ -227,28 +236,65 @@ pub(crate) struct Host {
 impl Host {
     /// Runs a task of the node beside the others, on its thread. The node ends if it panics.
     pub(crate) fn spawn(&self, what: &'static str, task: impl Future<Output = ()> + 'static) {
-        let guard = PanicGuard { what, arrivals: self.arrivals.clone() };
-        tokio::task::spawn_local(async move {
-            let _guard = guard;
-            task.await;
-        });
+        spawn(what, self.arrivals.clone(), task);
     }
 
     /// Whether another client may be served.
     pub(crate) fn has_room_for_client(&self) -> bool {
         let node = self.node.borrow();
-        (self.clients.count() as u64) < node.config.clients_max(node.shards.hosted_count())
+        self.newcomers.clients() < node.config.clients_max(node.shards.hosted_count())
     }
 
     fn has_room_for_newcomer(&self) -> bool {
         let node = self.node.borrow();
         let most = node.config.clients_max(node.shards.hosted_count()) + node.config.newcomers_max();
-        self.clients.connections.get() < most
+        self.newcomers.count() < most
     }
 
-    pub(crate) fn is_clients_turn(&self) -> bool {
-        !self.faults.is_full()
+    /// Clients' requests have been taken since `begun`.
+    fn note_busy(&self, begun: Now) {
+        self.busy.set(self.busy.get() + OsClock.now().since(begun.instant));
     }
+
+    /// A reply, which has left after [`Host::flush_to_clients`].
+    fn send_to_client(&self, id: ConnectionId, bytes: BytesMut) {
+        match &self.io_threads {
+            Some(threads) => threads.send(id, bytes),
+            None if self.clients.send(id, bytes) => refuse_unread(self, id),
+            None => {}
+        }
+    }
+
+    /// Closes a connection once what waits for it is written.
+    fn close_client(&self, id: ConnectionId) {
+        match &self.io_threads {
+            Some(threads) => threads.close(id),
+            None => self.clients.close(id),
+        }
+    }
+
+    fn flush_to_clients(&self) {
+        match &self.io_threads {
+            Some(threads) => threads.flush(),
+            None => self.clients.make_room(),
+        }
+    }
+}
+
+/// Runs a task beside the others of its thread. The node ends if it panics.
+fn spawn(what: &'static str, arrivals: mpsc::UnboundedSender<Arrival>, task: impl Future<Output = ()> + 'static) {
+    let guard = PanicGuard { what, arrivals };
+    tokio::task::spawn_local(async move {
+        let _guard = guard;
+        task.await;
+    });
+}
+
+/// What drives sockets on the thread that it is used by.
+fn own_runtime() -> tokio::runtime::Builder {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().event_interval(61);
+    runtime
 }
 
 type Context = (Arc<dyn Disk>, Arc<dyn Engines>);
@@ -279,10 +325,8 @@ fn run(
     let _locks = Arc::clone(&opened.node.locks);
     // Each shard has its limits.
     let (directories, shards) = (opened.node.config.data.len(), opened.node.config.shards);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
+    let runtime = own_runtime()
         .max_blocking_threads((JOBS_MAX + directories * (1 + ReadSize::Long.places())) * shards)
-        .event_interval(61)
         .build()
         .map_err(|error| format!("cannot start the runtime: {error}"))?;
     let Opened { node, logs } = opened;
@@ -302,12 +346,26 @@ fn run(
         let listener = TcpListener::from_std(listener).map_err(|error| error.to_string())?;
         let peers = Peers::new(&node);
         let faults = Faults::new(node.config.may_fault).map_err(|error| format!("cannot make faults: {error}"))?;
-        let clients = Clients::new(&node.config);
+        let clients = Connections::new(&node.config, &Kept::default(), 1);
+        let (wake, busy) = (Arc::new(Notify::new()), Cell::default());
+        let io_threads = IoThreads::start(node.config.io_threads - 1, &node.config, &wake, &arrivals)
+            .map_err(|error| format!("cannot start a thread: {error}"))?;
         let security = Security::start(node.config.tls.clone(), node.config.audit.is_some())
             .map_err(|error| format!("cannot start a thread: {error}"))?;
-        let (wake, busy) = (Notify::new(), Cell::default());
-        let node = RefCell::new(node);
-        let host = Rc::new(Host { node, clients, peers, faults, security, wake, busy, arrivals: arrivals.clone() });
+        let (node, newcomers, arrivals_of_host) = (RefCell::new(node), Newcomers::default(), arrivals.clone());
+        let host = Host {
+            node,
+            newcomers,
+            clients,
+            io_threads,
+            peers,
+            faults,
+            security,
+            wake,
+            busy,
+            arrivals: arrivals_of_host,
+        };
+        let host = Rc::new(host);
         fault::start(&host);
         host.spawn("the task that accepts connections", accept(Rc::clone(&host), listener));
         peer::start(&host);
@@ -325,7 +383,7 @@ async fn accept(host: Rc<Host>, listener: TcpListener) {
     loop {
         match listener.accept().await {
             // Files are kept for the log, for replicas and for the other nodes. Who is silent makes room for who may not be.
-            Ok((_, from)) if !host.has_room_for_newcomer() && !host.clients.close_silent() => {
+            Ok((_, from)) if !host.has_room_for_newcomer() && !host.newcomers.close_silent() => {
                 tracing::debug!(%from, "too many connections")
             }
             Ok((stream, _)) => {
@@ -391,6 +449,9 @@ async fn drive(
                     arrival = inbox.try_recv().ok();
                 }
             }
+        }
+        if let Some(threads) = &host.io_threads {
+            threads.take_frames(host);
         }
         carry_out(host, committers, workers, &arrivals)?;
         let has_queued = host.node.borrow().has_queued();
@@ -503,18 +564,16 @@ fn carry_out(
         }
     }
     for (connection, bytes) in outbox.clients {
-        if let Some(bytes) = host.faults.to_client(connection, bytes)
-            && host.clients.send(connection, bytes)
-        {
-            refuse_unread(host, connection);
+        if let Some(bytes) = host.faults.to_client(connection, bytes) {
+            host.send_to_client(connection, bytes);
         }
     }
-    host.clients.make_room();
     outbox
         .closed
         .into_iter()
         .filter(|it| host.faults.may_close(*it))
-        .for_each(|connection| host.clients.close(connection));
+        .for_each(|connection| host.close_client(connection));
+    host.flush_to_clients();
     for job in outbox.jobs {
         let threads = match job.read_size() {
             Some(ReadSize::Short) => Some(&workers.readers),

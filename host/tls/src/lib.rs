@@ -26,7 +26,7 @@ pub use handshake::Handshake;
 pub use issue::{Authority, IssueError, Issued};
 pub use names::{CLUSTER_NAME_MAX, ClusterName, NameError};
 pub use node::{Mode, NodeTls, NodeTlsFiles};
-pub use stream::{Stream, is_nothing_yet};
+pub use stream::{Detached, Stream, is_nothing_yet};
 
 use rustls::crypto::{CryptoProvider, ring};
 use std::sync::Arc;

@@ -131,11 +131,30 @@ impl Stream {
         }
     }
 
+    /// Takes it away from the runtime that has watched it. What has come on it and was not read stays.
+    pub fn detach(self) -> io::Result<Detached> {
+        Ok(Detached { tcp: self.tcp.into_std()?, secure: self.secure })
+    }
+
     /// Says that nothing more will be sent. What the other end sends can still be read.
     pub fn say_end(&self) {
         if let Some(mut secure) = self.lock() {
             secure.close(&self.tcp);
         }
+    }
+}
+
+/// A connection that no runtime watches, on its way to another thread's.
+#[derive(Debug)]
+pub struct Detached {
+    tcp: std::net::TcpStream,
+    secure: Option<Box<Mutex<Secure>>>,
+}
+
+impl Detached {
+    /// Has the runtime of this thread watch it.
+    pub fn attach(self) -> io::Result<Stream> {
+        Ok(Stream { tcp: TcpStream::from_std(self.tcp)?, secure: self.secure })
     }
 }
 

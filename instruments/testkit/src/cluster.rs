@@ -272,6 +272,9 @@ impl Cluster {
             directories.iter().map(|directory| format!("{:?}", directory.display().to_string())).collect();
         let mut text = format!("node = {number}\nlisten = {:?}\n", self.members[number - 1].address);
         text += &format!("data = [{}]\ndurability = {:?}\n", data.join(", "), self.settings.durability.name());
+        if let Some(io_threads) = self.settings.io_threads {
+            text += &format!("io_threads = {io_threads}\n");
+        }
         if let Some(shards) = self.settings.shards {
             text += &format!("shards = {shards}\n");
         }

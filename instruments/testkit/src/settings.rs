@@ -54,6 +54,8 @@ pub struct Settings {
     pub durability: Durability,
     /// Shards of each node; its default if it is `None`.
     pub shards: Option<usize>,
+    /// Threads that have to do with clients' sockets in each node.
+    pub io_threads: Option<usize>,
     /// Threads of each node that serve reads; its default if it is `None`.
     pub workers: Option<usize>,
     /// Tables of the configuration file that every node gets besides, for example `[memory]\nblock_cache_mib = 64`.
@@ -87,6 +89,7 @@ impl Settings {
             data_directories: 1,
             durability: Durability::Fsync,
             shards: None,
+            io_threads: None,
             workers: None,
             further_config: String::new(),
             log: Some("error".to_owned()),

@@ -70,6 +70,7 @@ fn disk_and_memory(storage: &RocksSettings, config: &Config) -> Vec<(&'static st
     };
     let free = config.free_disk_min.map_or_else(|| "by the size of the disk".to_owned(), mib);
     vec![
+        ("io_threads", config.io_threads.to_string()),
         ("shards", config.shards.to_string()),
         ("workers", config.workers.to_string()),
         ("durability", durability.to_owned()),

@@ -32,6 +32,7 @@ pub(crate) struct ServeConfig {
     labels: BTreeMap<String, String>,
     #[serde(default)]
     durability: DurabilitySetting,
+    io_threads: Option<usize>,
     shards: Option<usize>,
     workers: Option<usize>,
     /// MiB.
@@ -407,6 +408,7 @@ impl ServeConfig {
         config.audit = self.audit.map(Audit::into_file).transpose()?;
         config.user_limits = self.limits.user.into_limits()?;
         config.listen = address;
+        config.io_threads = self.io_threads.unwrap_or(config.io_threads);
         config.shards = self.shards.unwrap_or(config.shards);
         config.workers = self.workers.unwrap_or(config.workers);
         config.labels = self.labels;
@@ -490,6 +492,11 @@ mod tests {
         for count in [0, 17] {
             let refused = config(&format!("shards = {count}")).unwrap().check().unwrap_err();
             assert_eq!(refused, "shards: allowed are 1 to 16");
+        }
+        assert_eq!((config("").unwrap().io_threads, config("io_threads = 3").unwrap().io_threads), (1, 3));
+        for count in [0, 65] {
+            let refused = config(&format!("io_threads = {count}")).unwrap().check().unwrap_err();
+            assert_eq!(refused, "io_threads: allowed are 1 to 64");
         }
         for count in [0, 257] {
             let refused = config(&format!("workers = {count}")).unwrap().check().unwrap_err();

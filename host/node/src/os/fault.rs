@@ -288,6 +288,7 @@ async fn deliver(host: Rc<Host>) {
             let Some((destination, parcel)) = next else { break };
             hand_over(&host, destination, parcel);
         }
+        host.flush_to_clients();
         let held = faults.held.borrow();
         faults.is_on.set(held.is_on());
         if let Some(((first, _), _)) = held.queue.first_key_value() {
@@ -300,8 +301,8 @@ fn hand_over(host: &Host, destination: Destination, parcel: Parcel) {
     match (destination, parcel) {
         (Destination::Peer(node), Parcel::Bytes(bytes)) => host.peers.send(node, Lane::Main, bytes),
         (Destination::Bulk(node), Parcel::Bytes(bytes)) => host.peers.send(node, Lane::Bulk, bytes),
-        (Destination::Client(id), Parcel::Bytes(bytes)) => _ = host.clients.send(id, bytes),
-        (Destination::Client(id), Parcel::Close) => host.clients.close(id),
+        (Destination::Client(id), Parcel::Bytes(bytes)) => host.send_to_client(id, bytes),
+        (Destination::Client(id), Parcel::Close) => host.close_client(id),
         // The requests of a connection that is gone are gone with it, as they would be on the way.
         (Destination::Node(id), Parcel::Request(frame)) if host.faults.held.borrow().clients.contains_key(&id) => {
             host.node.borrow_mut().handle(Event::Client(id, frame), OsClock.read());

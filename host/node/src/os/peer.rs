@@ -2,7 +2,8 @@
 //! those that the others dialled. The one answer that there is on a connection is that its dialler is not listened to.
 
 use super::address::resolve;
-use super::client::{KEPT_MAX, read, read_at_most};
+use super::client::{read, read_at_most};
+use super::connections::KEPT_MAX;
 use super::{Host, OsClock};
 use crate::Node;
 use crate::config::PEER_BACKLOG_MAX;

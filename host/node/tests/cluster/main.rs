@@ -54,6 +54,9 @@ impl Connection {
     }
 }
 
+/// Clients are held up by nobody, whether the node's own thread has their sockets or others do.
+const IO_THREADS: [usize; 2] = [1, 3];
+
 fn peers(count: u16) -> BTreeMap<NodeId, String> {
     (1..=count).map(|node| (NodeId(node), reserved_address())).collect()
 }
@@ -218,20 +221,23 @@ fn n6_a_node_with_another_clusters_directory_says_so_and_stops() {
 
 #[test]
 fn n4_silent_connections_make_room_for_newcomers() {
-    let root = tempfile::tempdir().unwrap();
-    let peers = peers(1);
-    let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
-    config.files_max = 256;
-    let node = start(config, Arc::new(OsDisk), new_engines()).unwrap();
-    let address = &peers[&NodeId(1)];
-    let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(address).unwrap()).collect();
-    let mut newcomer = Connection::open(address);
-    let query = QueryConfig { app_name: Text::from("t"), partition_indices: Vec::new() };
-    newcomer.call(0, 0, &Body::QueryConfig(query));
-    // The oldest one has been closed.
-    silent[0].set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
-    assert_eq!((&silent[0]).read(&mut [0]).unwrap(), 0);
-    stop_all(vec![node]);
+    for io_threads in IO_THREADS {
+        let root = tempfile::tempdir().unwrap();
+        let peers = peers(1);
+        let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
+        config.io_threads = io_threads;
+        config.files_max = 256;
+        let node = start(config, Arc::new(OsDisk), new_engines()).unwrap();
+        let address = &peers[&NodeId(1)];
+        let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let mut newcomer = Connection::open(address);
+        let query = QueryConfig { app_name: Text::from("t"), partition_indices: Vec::new() };
+        newcomer.call(0, 0, &Body::QueryConfig(query));
+        // The oldest one has been closed.
+        silent[0].set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+        assert_eq!((&silent[0]).read(&mut [0]).unwrap(), 0);
+        stop_all(vec![node]);
+    }
 }
 
 /// One node with a row of 1 MB.
@@ -285,56 +291,64 @@ impl LargeRow {
 /// A client asks for 200 MB and reads nothing. What is beyond what may wait for it is refused, and the node goes on.
 #[test]
 fn n4a_who_reads_nothing_fills_no_memory() {
-    let root = tempfile::tempdir().unwrap();
-    let mut large = LargeRow::new(root.path(), |_| ());
-    let mut greedy = large.ask_often(200);
-    // Others have their turns meanwhile, in each of which one of the large reads is served or, from some point on, all are refused.
-    (0..400).for_each(|_| large.count());
-    let replies: Vec<Reply> = (0..200).map(|_| greedy.reply()).collect();
-    let served = replies.iter().filter(|reply| matches!(reply, Reply::Get(get) if get.error == 0)).count();
-    let refused = replies.iter().filter(|reply| matches!(reply, Reply::Failed(_))).count();
-    assert!(served > 0 && refused > 0 && served + refused == 200, "{served} served, {refused} refused");
-    stop_all(large.nodes);
+    for io_threads in IO_THREADS {
+        let root = tempfile::tempdir().unwrap();
+        let mut large = LargeRow::new(root.path(), |config| config.io_threads = io_threads);
+        let mut greedy = large.ask_often(200);
+        // Others have their turns meanwhile, in each of which one of the large reads is served or, from some point on, all are refused.
+        (0..400).for_each(|_| large.count());
+        let replies: Vec<Reply> = (0..200).map(|_| greedy.reply()).collect();
+        let served = replies.iter().filter(|reply| matches!(reply, Reply::Get(get) if get.error == 0)).count();
+        let refused = replies.iter().filter(|reply| matches!(reply, Reply::Failed(_))).count();
+        assert!(served > 0 && refused > 0 && served + refused == 200, "{served} served, {refused} refused");
+        stop_all(large.nodes);
+    }
 }
 
 /// More clients than there is room for ask for much and read nothing. Those that have most to read are disconnected, and who reads is
 /// served all the time.
 #[test]
 fn n4a_who_reads_nothing_holds_up_nobody() {
-    let root = tempfile::tempdir().unwrap();
-    let mut large = LargeRow::new(root.path(), |config| config.unread_bytes_max = 8 << 20);
-    let ask = |_| {
-        let greedy = large.ask_often(16);
-        large.count();
-        greedy
-    };
-    let greedy: Vec<Connection> = (0..12).map(ask).collect();
-    for _ in 0..20 {
-        let reply = large.other.call(large.table, large.partition, &Body::Get(large.key.clone()));
-        assert!(matches!(&reply, Reply::Get(get) if get.error == 0), "{reply:?}");
+    for io_threads in IO_THREADS {
+        let root = tempfile::tempdir().unwrap();
+        let mut large =
+            LargeRow::new(root.path(), |config| (config.io_threads, config.unread_bytes_max) = (io_threads, 8 << 20));
+        let ask = |_| {
+            let greedy = large.ask_often(16);
+            large.count();
+            greedy
+        };
+        let greedy: Vec<Connection> = (0..12).map(ask).collect();
+        for _ in 0..20 {
+            let reply = large.other.call(large.table, large.partition, &Body::Get(large.key.clone()));
+            assert!(matches!(&reply, Reply::Get(get) if get.error == 0), "{reply:?}");
+        }
+        let is_cut = |mut greedy: Connection| greedy.0.read_exact(&mut vec![0; 16_000_000]).is_err();
+        assert!(greedy.into_iter().map(is_cut).filter(|is_cut| *is_cut).count() > 0, "nobody was disconnected");
+        stop_all(large.nodes);
     }
-    let is_cut = |mut greedy: Connection| greedy.0.read_exact(&mut vec![0; 16_000_000]).is_err();
-    assert!(greedy.into_iter().map(is_cut).filter(|is_cut| *is_cut).count() > 0, "nobody was disconnected");
-    stop_all(large.nodes);
 }
 
 #[test]
 fn n4a_who_reads_nothing_for_long_is_disconnected() {
-    let root = tempfile::tempdir().unwrap();
-    let peers = peers(1);
-    let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
-    config.unread_for = std::time::Duration::from_millis(100);
-    let nodes = vec![start(config, Arc::new(OsDisk), new_engines()).unwrap()];
-    wait_until_serving(&nodes);
-    let (mut greedy, query) = (Connection::open(&peers[&NodeId(1)]), Body::ClusterInfo(ClusterInfo {}));
-    let mut requests = BytesMut::new();
-    (0..1_000).for_each(|number| call::encode_request(&mut requests, &Header::default(), number, &query));
-    greedy.0.set_write_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
-    let end = std::iter::repeat_with(|| greedy.0.write_all(&requests)).find_map(Result::err);
-    let kind = end.map(|error| error.kind());
-    assert!(matches!(kind, Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)), "{kind:?}");
-    Connection::open(&peers[&NodeId(1)]).call(0, 0, &query);
-    stop_all(nodes);
+    for io_threads in IO_THREADS {
+        let root = tempfile::tempdir().unwrap();
+        let peers = peers(1);
+        let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
+        config.io_threads = io_threads;
+        config.unread_for = std::time::Duration::from_millis(100);
+        let nodes = vec![start(config, Arc::new(OsDisk), new_engines()).unwrap()];
+        wait_until_serving(&nodes);
+        let (mut greedy, query) = (Connection::open(&peers[&NodeId(1)]), Body::ClusterInfo(ClusterInfo {}));
+        let mut requests = BytesMut::new();
+        (0..1_000).for_each(|number| call::encode_request(&mut requests, &Header::default(), number, &query));
+        greedy.0.set_write_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+        let end = std::iter::repeat_with(|| greedy.0.write_all(&requests)).find_map(Result::err);
+        let kind = end.map(|error| error.kind());
+        assert!(matches!(kind, Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)), "{kind:?}");
+        Connection::open(&peers[&NodeId(1)]).call(0, 0, &query);
+        stop_all(nodes);
+    }
 }
 
 /// Connects to node 1 as a process of `node`, of `cluster` (0 = of none yet).
@@ -416,64 +430,73 @@ fn half_a_request(address: &str) -> (Connection, Bytes) {
 /// disconnected; the others may end theirs.
 #[test]
 fn n4e_requests_that_are_never_finished_fill_no_memory() {
-    let root = tempfile::tempdir().unwrap();
-    let peers = peers(1);
-    let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
-    config.unfinished_bytes_max = 4 << 20;
-    let node = start(config, Arc::new(OsDisk), new_engines()).unwrap();
-    let mut begun: Vec<(Connection, Bytes)> = Vec::new();
-    for _ in 0..20 {
-        begun.push(half_a_request(&peers[&NodeId(1)]));
-        // An answer that comes after it: the half before it has been read.
-        Connection::open(&peers[&NodeId(1)]).call(0, 0, &Body::ClusterInfo(ClusterInfo {}));
+    for io_threads in IO_THREADS {
+        let root = tempfile::tempdir().unwrap();
+        let peers = peers(1);
+        let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
+        config.io_threads = io_threads;
+        config.unfinished_bytes_max = 4 << 20;
+        let node = start(config, Arc::new(OsDisk), new_engines()).unwrap();
+        let mut begun: Vec<(Connection, Bytes)> = Vec::new();
+        for _ in 0..20 {
+            begun.push(half_a_request(&peers[&NodeId(1)]));
+            // An answer that comes after it: the half before it has been read.
+            Connection::open(&peers[&NodeId(1)]).call(0, 0, &Body::ClusterInfo(ClusterInfo {}));
+        }
+        let mut ended = begun.into_iter().map(|(mut connection, rest)| {
+            connection.0.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+            connection.0.write_all(&rest).is_ok() && connection.0.read_exact(&mut [0; 4]).is_ok()
+        });
+        let ended: Vec<bool> = ended.by_ref().collect();
+        assert!(!ended[0] && ended[19], "{ended:?}");
+        let answered = ended.iter().filter(|is_answered| **is_answered).count();
+        assert!((4..=8).contains(&answered), "{ended:?}");
+        stop_all(vec![node]);
     }
-    let mut ended = begun.into_iter().map(|(mut connection, rest)| {
-        connection.0.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
-        connection.0.write_all(&rest).is_ok() && connection.0.read_exact(&mut [0; 4]).is_ok()
-    });
-    let ended: Vec<bool> = ended.by_ref().collect();
-    assert!(!ended[0] && ended[19], "{ended:?}");
-    let answered = ended.iter().filter(|is_answered| **is_answered).count();
-    assert!((4..=8).contains(&answered), "{ended:?}");
-    stop_all(vec![node]);
 }
 
 /// A client that stops in the middle of a request is disconnected after a while; one that waits between two of them is not.
 #[test]
 fn n4e_who_does_not_finish_a_request_is_disconnected() {
-    let root = tempfile::tempdir().unwrap();
-    let peers = peers(1);
-    let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
-    config.unread_for = std::time::Duration::from_millis(100);
-    let node = start(config, Arc::new(OsDisk), new_engines()).unwrap();
-    let query = Body::ClusterInfo(ClusterInfo {});
-    let mut patient = Connection::open(&peers[&NodeId(1)]);
-    patient.call(0, 0, &query);
-    let (mut stuck, _) = half_a_request(&peers[&NodeId(1)]);
-    stuck.0.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
-    let kind = stuck.0.read_exact(&mut [0; 4]).map_err(|error| error.kind());
-    assert!(matches!(kind, Err(ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof)), "{kind:?}");
-    patient.call(0, 0, &query);
-    stop_all(vec![node]);
+    for io_threads in IO_THREADS {
+        let root = tempfile::tempdir().unwrap();
+        let peers = peers(1);
+        let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
+        config.io_threads = io_threads;
+        config.unread_for = std::time::Duration::from_millis(100);
+        let node = start(config, Arc::new(OsDisk), new_engines()).unwrap();
+        let query = Body::ClusterInfo(ClusterInfo {});
+        let mut patient = Connection::open(&peers[&NodeId(1)]);
+        patient.call(0, 0, &query);
+        let (mut stuck, _) = half_a_request(&peers[&NodeId(1)]);
+        stuck.0.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+        let kind = stuck.0.read_exact(&mut [0; 4]).map_err(|error| error.kind());
+        assert!(matches!(kind, Err(ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof)), "{kind:?}");
+        patient.call(0, 0, &query);
+        stop_all(vec![node]);
+    }
 }
 
 /// Each answer of this node fills a turn: what came with its request waits for the next one, and is answered all the same.
 #[test]
 fn n4a_requests_that_came_together_are_answered_turn_by_turn() {
-    let root = tempfile::tempdir().unwrap();
-    let peers = peers(1);
-    let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
-    config.read_bytes_per_turn = 1;
-    let node = start(config, Arc::new(OsDisk), new_engines()).unwrap();
-    let mut client = Connection::open(&peers[&NodeId(1)]);
-    let mut requests = BytesMut::new();
-    let query = Body::QueryConfig(QueryConfig { app_name: Text::from("t"), partition_indices: Vec::new() });
-    (0..500).for_each(|number| call::encode_request(&mut requests, &Header::default(), number, &query));
-    client.0.write_all(&requests).unwrap();
-    for _ in 0..500 {
-        assert!(matches!(client.reply(), Reply::QueryConfig(_) | Reply::Failed(_)));
+    for io_threads in IO_THREADS {
+        let root = tempfile::tempdir().unwrap();
+        let peers = peers(1);
+        let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
+        config.io_threads = io_threads;
+        config.read_bytes_per_turn = 1;
+        let node = start(config, Arc::new(OsDisk), new_engines()).unwrap();
+        let mut client = Connection::open(&peers[&NodeId(1)]);
+        let mut requests = BytesMut::new();
+        let query = Body::QueryConfig(QueryConfig { app_name: Text::from("t"), partition_indices: Vec::new() });
+        (0..500).for_each(|number| call::encode_request(&mut requests, &Header::default(), number, &query));
+        client.0.write_all(&requests).unwrap();
+        for _ in 0..500 {
+            assert!(matches!(client.reply(), Reply::QueryConfig(_) | Reply::Failed(_)));
+        }
+        stop_all(vec![node]);
     }
-    stop_all(vec![node]);
 }
 
 #[test]

@@ -85,6 +85,7 @@ impl Stage {
         config.tls = mode.map(|mode| self.tls(node, mode));
         // What clients see is the same with one and with several.
         config.shards = 1 + usize::from(node) % 3;
+        config.io_threads = 1 + usize::from(node + 1) % 3;
         config.rights = self.rights;
         config.user_limits = self.limits;
         config.administrators.insert("root".to_owned());

@@ -1,0 +1,427 @@
+//! Threads that own clients' sockets: they read, find frames, encrypt and write, and the node's own thread does none of that. What the two have
+//! for each other goes through a pair of queues, by the batch.
+//!
+//! A connection stays with one thread. Its frames reach the node in the order in which they came, and before the news that it has ended. What
+//! is under way to the node is bounded for each thread; beyond that its connections take turns, as they do before a busy node.
+
+use super::connections::{Connections, Kept, LOOK_INTERVAL, SHARE, Taker, converse};
+use super::{Arrival, Host, OsClock, PanicGuard};
+use crate::{Config, ConnectionId};
+use bytes::{Bytes, BytesMut};
+use hedgerow_env::os::spawn_thread;
+use hedgerow_env::{Clock as _, Now};
+use hedgerow_tls::{Detached, Stream};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use tokio::runtime::Runtime;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::{LocalSet, yield_now};
+
+/// Bytes of frames that one thread may have under way to the node. One frame may be larger.
+const UNDER_WAY_MAX: usize = 4 << 20;
+/// What a frame takes beside its bytes.
+const FRAME_COST: usize = 64;
+
+/// The threads. When this is dropped they close their connections, and are waited for.
+pub(crate) struct IoThreads {
+    /// To and from each of them.
+    ways: Vec<Arc<Way>>,
+    threads: Vec<JoinHandle<()>>,
+    /// Replies of this turn, by thread.
+    orders: RefCell<Vec<Vec<Order>>>,
+    waiting: RefCell<Waiting>,
+}
+
+/// What the node and a thread have for each other.
+#[derive(Default)]
+struct Way {
+    orders: Mutex<Vec<Order>>,
+    /// There are orders.
+    ordered: Notify,
+    reports: Mutex<Vec<Report>>,
+    /// What the frames that the node has not taken yet take.
+    under_way: AtomicUsize,
+    /// There is room again for more.
+    has_room: Notify,
+}
+
+/// From the node to a thread.
+enum Order {
+    Serve(Detached, ConnectionId, BytesMut, oneshot::Sender<()>),
+    Send(ConnectionId, BytesMut),
+    /// Once what waits for it is written.
+    Close(ConnectionId),
+    Stop,
+}
+
+/// From a thread to the node.
+enum Report {
+    /// This has come on a connection.
+    Came(ConnectionId, Item),
+    /// As many replies wait on it as may.
+    Unread(ConnectionId),
+}
+
+/// What comes on a connection.
+enum Item {
+    Frame(Bytes),
+    NoFrame,
+}
+
+impl Item {
+    const fn cost(&self) -> usize {
+        match self {
+            Self::Frame(frame) => frame.len() + FRAME_COST,
+            Self::NoFrame => FRAME_COST,
+        }
+    }
+}
+
+impl Way {
+    fn order(&self, orders: impl IntoIterator<Item = Order>) {
+        lock(&self.orders).extend(orders);
+        self.ordered.notify_one();
+    }
+
+    /// The node has taken frames of this cost.
+    fn note_taken(&self, cost: usize) {
+        let before = self.under_way.fetch_sub(cost, Ordering::Relaxed);
+        if before >= UNDER_WAY_MAX && before - cost < UNDER_WAY_MAX {
+            self.has_room.notify_waiters();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Frames that have come to the node and wait until it takes them: the connections have their turns one after the other.
+#[derive(Default)]
+struct Waiting {
+    order: VecDeque<ConnectionId>,
+    /// None of them is empty.
+    frames: BTreeMap<ConnectionId, VecDeque<Item>>,
+}
+
+impl Waiting {
+    fn put(&mut self, id: ConnectionId, item: Item) {
+        let queue = self.frames.entry(id).or_default();
+        if queue.is_empty() {
+            self.order.push_back(id);
+        }
+        queue.push_back(item);
+    }
+
+    /// Takes what has come on the connection whose turn it is. What is left of it comes last.
+    fn take_turn(&mut self) -> Option<(ConnectionId, VecDeque<Item>)> {
+        let id = self.order.pop_front()?;
+        Some((id, self.frames.remove(&id)?))
+    }
+
+    fn put_back(&mut self, id: ConnectionId, left: VecDeque<Item>) {
+        if !left.is_empty() {
+            self.order.push_back(id);
+            self.frames.insert(id, left);
+        }
+    }
+
+    /// Takes what has come on a connection that is gone.
+    fn take_of(&mut self, id: ConnectionId) -> VecDeque<Item> {
+        let queue = self.frames.remove(&id).unwrap_or_default();
+        if !queue.is_empty() {
+            self.order.retain(|other| *other != id);
+        }
+        queue
+    }
+}
+
+impl IoThreads {
+    /// Starts `count` threads; none of them, and nothing, if that is 0.
+    pub(super) fn start(
+        count: usize,
+        config: &Config,
+        wake: &Arc<Notify>,
+        arrivals: &mpsc::UnboundedSender<Arrival>,
+    ) -> io::Result<Option<Self>> {
+        if count == 0 {
+            return Ok(None);
+        }
+        let kept = Kept::default();
+        let ways: Vec<Arc<Way>> = (0..count).map(|_| Arc::default()).collect();
+        let thread = |way: &Arc<Way>| {
+            let (way, wake, kept, config) = (Arc::clone(way), Arc::clone(wake), kept.clone(), config.clone());
+            let arrivals = arrivals.clone();
+            let runtime = super::own_runtime().build()?;
+            spawn_thread("io", move || {
+                let _guard = PanicGuard { what: "a thread of clients' connections", arrivals: arrivals.clone() };
+                let connections = Connections::new(&config, &kept, count);
+                let thread = IoThread { connections, way, wake, batch: RefCell::default(), cost: Cell::new(0) };
+                run(&runtime, &Rc::new(thread), &arrivals);
+            })
+        };
+        let threads = ways.iter().map(thread).collect::<io::Result<_>>()?;
+        let orders = RefCell::new((0..count).map(|_| Vec::new()).collect());
+        Ok(Some(Self { ways, threads, orders, waiting: RefCell::default() }))
+    }
+
+    fn number_of(&self, id: ConnectionId) -> usize {
+        id.0 as usize % self.ways.len()
+    }
+
+    fn way_of(&self, id: ConnectionId) -> &Way {
+        &self.ways[self.number_of(id)]
+    }
+
+    /// Has a thread serve a connection until either end closes it, and the node take all that it can of what has come there.
+    pub(super) async fn converse(&self, host: &Host, stream: Stream, id: ConnectionId, buffer: BytesMut) {
+        let Ok(stream) = stream.detach() else { return };
+        let (ended, wait) = oneshot::channel();
+        self.way_of(id).order([Order::Serve(stream, id, buffer, ended)]);
+        // Nobody says so where the thread ends with the node.
+        let _ = wait.await;
+        self.take_reports(host);
+        let came = self.waiting.borrow_mut().take_of(id);
+        let left = self.take(host, id, came, usize::MAX);
+        // A node that is busy does nothing for nobody.
+        self.way_of(id).note_taken(left.iter().map(Item::cost).sum());
+        host.wake.notify_one();
+    }
+
+    /// A reply, which leaves with [`IoThreads::flush`].
+    pub(super) fn send(&self, id: ConnectionId, bytes: BytesMut) {
+        self.orders.borrow_mut()[self.number_of(id)].push(Order::Send(id, bytes));
+    }
+
+    /// Closes a connection, as [`Connections::close`].
+    pub(super) fn close(&self, id: ConnectionId) {
+        self.orders.borrow_mut()[self.number_of(id)].push(Order::Close(id));
+    }
+
+    /// Gives the threads what is for them.
+    pub(super) fn flush(&self) {
+        for (way, orders) in self.ways.iter().zip(&mut *self.orders.borrow_mut()) {
+            if !orders.is_empty() {
+                way.order(orders.drain(..));
+            }
+        }
+    }
+
+    /// Hands the node what has come, as long as it takes any.
+    pub(super) fn take_frames(&self, host: &Host) {
+        self.take_reports(host);
+        while host.is_open() && host.takes() {
+            let next = self.waiting.borrow_mut().take_turn();
+            let Some((id, items)) = next else { return };
+            let share = if self.waiting.borrow().order.is_empty() { usize::MAX } else { SHARE };
+            let left = self.take(host, id, items, share);
+            self.waiting.borrow_mut().put_back(id, left);
+        }
+        if host.is_open() && !self.waiting.borrow().order.is_empty() {
+            host.wake.notify_one();
+        }
+    }
+
+    fn take_reports(&self, host: &Host) {
+        for way in &self.ways {
+            for report in std::mem::take(&mut *lock(&way.reports)) {
+                match report {
+                    Report::Came(id, item) => self.waiting.borrow_mut().put(id, item),
+                    Report::Unread(id) => super::refuse_unread(host, id),
+                }
+            }
+        }
+    }
+
+    /// Has the node take `items`, until it takes no more or they have taken `share` bytes. Returns what is left of them.
+    fn take(&self, host: &Host, id: ConnectionId, mut items: VecDeque<Item>, share: usize) -> VecDeque<Item> {
+        let (now, begun) = (OsClock.read(), host.taken());
+        let mut cost = 0;
+        while host.takes() && host.taken() - begun < share {
+            let Some(item) = items.pop_front() else { break };
+            cost += item.cost();
+            match item {
+                Item::Frame(frame) => host.take(id, frame, now),
+                Item::NoFrame => host.refuse(id),
+            }
+        }
+        self.way_of(id).note_taken(cost);
+        host.note_busy(now);
+        items
+    }
+}
+
+impl Drop for IoThreads {
+    fn drop(&mut self) {
+        self.ways.iter().for_each(|way| way.order([Order::Stop]));
+        // What panicked has told the node.
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+/// What the tasks of a thread share.
+struct IoThread {
+    connections: Connections,
+    way: Arc<Way>,
+    /// Wakes the node's driving task.
+    wake: Arc<Notify>,
+    /// What is handed over at present, and what it takes.
+    batch: RefCell<Vec<Report>>,
+    cost: Cell<usize>,
+}
+
+impl IoThread {
+    fn came(&self, id: ConnectionId, item: Item) {
+        self.cost.set(self.cost.get() + item.cost());
+        self.batch.borrow_mut().push(Report::Came(id, item));
+    }
+
+    fn report(&self, reports: &mut Vec<Report>) {
+        lock(&self.way.reports).append(reports);
+        self.wake.notify_one();
+    }
+}
+
+impl Taker for IoThread {
+    fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
+    fn is_open(&self) -> bool {
+        true
+    }
+
+    fn takes(&self) -> bool {
+        self.way.under_way.load(Ordering::Relaxed) + self.cost.get() < UNDER_WAY_MAX
+    }
+
+    fn taken(&self) -> usize {
+        self.cost.get()
+    }
+
+    fn take(&self, id: ConnectionId, frame: Bytes, _: Now) {
+        self.came(id, Item::Frame(frame));
+    }
+
+    fn refuse(&self, id: ConnectionId) {
+        self.came(id, Item::NoFrame);
+    }
+
+    fn end(&self, _: Now) {
+        // Counted before the node can take it.
+        self.way.under_way.fetch_add(self.cost.take(), Ordering::Relaxed);
+        self.report(&mut self.batch.borrow_mut());
+    }
+
+    async fn turn(&self) {
+        // Made before it is looked, so that it is not missed.
+        let has_room = self.way.has_room.notified();
+        if self.takes() { yield_now().await } else { has_room.await }
+    }
+}
+
+/// Serves connections until it is told to stop.
+fn run(runtime: &Runtime, thread: &Rc<IoThread>, arrivals: &mpsc::UnboundedSender<Arrival>) {
+    LocalSet::new().block_on(runtime, async {
+        let mut look = tokio::time::interval(LOOK_INTERVAL);
+        loop {
+            tokio::select! {
+                () = thread.way.ordered.notified() => {}
+                _ = look.tick() => {}
+            }
+            let orders = std::mem::take(&mut *lock(&thread.way.orders));
+            for order in orders {
+                match order {
+                    Order::Serve(stream, id, buffer, ended) => {
+                        let serve = serve(Rc::clone(thread), stream, id, buffer, ended);
+                        super::spawn("a connection's task", arrivals.clone(), serve);
+                    }
+                    Order::Send(id, bytes) => {
+                        if thread.connections.send(id, bytes) {
+                            thread.report(&mut vec![Report::Unread(id)]);
+                        }
+                    }
+                    Order::Close(id) => thread.connections.close(id),
+                    Order::Stop => return,
+                }
+            }
+            thread.connections.make_room();
+            thread.connections.close_stuck(OsClock.now());
+        }
+    });
+}
+
+async fn serve(thread: Rc<IoThread>, stream: Detached, id: ConnectionId, buffer: BytesMut, ended: oneshot::Sender<()>) {
+    if let Ok(stream) = stream.attach() {
+        converse(&*thread, stream, id, buffer).await;
+    }
+    // Nobody waits where the node ends.
+    let _ = ended.send(());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(numbers: impl IntoIterator<Item = u8>) -> impl Iterator<Item = Item> {
+        numbers.into_iter().map(|number| Item::Frame(Bytes::copy_from_slice(&[number])))
+    }
+
+    fn numbers(items: &VecDeque<Item>) -> Vec<u8> {
+        let number = |item: &Item| match item {
+            Item::Frame(frame) => frame[0],
+            Item::NoFrame => u8::MAX,
+        };
+        items.iter().map(number).collect()
+    }
+
+    /// Whose frames are not all taken comes after the others, and goes on where it was.
+    #[test]
+    fn n15_connections_whose_frames_wait_have_their_turns_one_after_the_other() {
+        let (mut waiting, [heavy, other]) = (Waiting::default(), [ConnectionId(1), ConnectionId(2)]);
+        frames(1..=5).for_each(|item| waiting.put(heavy, item));
+        frames([9]).for_each(|item| waiting.put(other, item));
+        let (id, mut items) = waiting.take_turn().unwrap();
+        assert_eq!((id, numbers(&items)), (heavy, vec![1, 2, 3, 4, 5]));
+        items.drain(..2);
+        waiting.put_back(id, items);
+        assert_eq!(waiting.take_turn().map(|(id, items)| (id, numbers(&items))), Some((other, vec![9])));
+        // What comes meanwhile comes after what is left.
+        waiting.put(heavy, Item::NoFrame);
+        assert_eq!(waiting.take_turn().map(|(id, items)| (id, numbers(&items))), Some((heavy, vec![3, 4, 5, 255])));
+        assert!(waiting.take_turn().is_none() && waiting.frames.is_empty());
+    }
+
+    #[test]
+    fn a_connection_that_is_gone_leaves_nothing() {
+        let mut waiting = Waiting::default();
+        let ids = [ConnectionId(1), ConnectionId(2), ConnectionId(3)];
+        ids.iter().for_each(|id| frames([1, 2]).for_each(|item| waiting.put(*id, item)));
+        assert_eq!((numbers(&waiting.take_of(ids[1])), numbers(&waiting.take_of(ids[1]))), (vec![1, 2], vec![]));
+        waiting.put(ids[1], Item::NoFrame);
+        assert_eq!(waiting.order, [ids[0], ids[2], ids[1]]);
+    }
+
+    /// A thread that has filled its way waits, and is told when there is room.
+    #[tokio::test]
+    async fn a_full_way_is_left_when_the_node_takes_something() {
+        let way = Way::default();
+        way.under_way.fetch_add(UNDER_WAY_MAX + 10, Ordering::Relaxed);
+        let mut has_room = std::pin::pin!(way.has_room.notified());
+        let mut is_told = || is_ready(has_room.as_mut());
+        assert!(!is_told());
+        way.note_taken(10);
+        assert!(!is_told(), "it is as full as it may be");
+        way.note_taken(1);
+        assert!(is_told());
+    }
+
+    fn is_ready(future: std::pin::Pin<&mut impl Future>) -> bool {
+        future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_ready()
+    }
+}
