@@ -31,6 +31,19 @@ pub fn parts_of_process(id: u32) -> Result<(f64, f64)> {
     parse(&text).with_context(|| format!("{path} is not understood"))
 }
 
+/// CPU seconds of each thread of process `id` so far, by the kernel's number of it.
+pub fn of_threads(id: u32) -> Result<BTreeMap<String, f64>> {
+    let path = format!("/proc/{id}/task");
+    let threads = std::fs::read_dir(&path).with_context(|| format!("reading {path}"))?;
+    let used = threads.filter_map(|thread| {
+        let thread = thread.ok()?;
+        // Threads that have ended meanwhile are left out.
+        let (user, system) = parse(&std::fs::read_to_string(thread.path().join("stat")).ok()?)?;
+        Some((thread.file_name().into_string().ok()?, user + system))
+    });
+    Ok(used.collect())
+}
+
 /// User space, kernel.
 fn parse(stat: &str) -> Option<(f64, f64)> {
     // The second field is a name in brackets, which may hold blanks and brackets of its own.
@@ -40,8 +53,8 @@ fn parse(stat: &str) -> Option<(f64, f64)> {
     Some((seconds()?, seconds()?))
 }
 
-/// What each process used between two readings.
-pub(crate) fn between(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+/// What each process, or thread, used between two readings: those that were there all the time.
+pub fn between(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let used = |(name, end): (&String, &f64)| Some((name.clone(), end - before.get(name)?));
     after.iter().filter_map(used).collect()
 }
@@ -66,7 +79,9 @@ mod tests {
         while of_this_process() == 0.0 {
             x = std::hint::black_box(x.wrapping_mul(3));
         }
-        assert!(of_process(std::process::id()).unwrap() > 0.0);
+        let all = of_process(std::process::id()).unwrap();
+        let busiest = of_threads(std::process::id()).unwrap().into_values().fold(0.0, f64::max);
+        assert!(all > 0.0 && busiest > 0.0 && busiest <= of_process(std::process::id()).unwrap(), "{busiest} of {all}");
     }
 
     #[test]

@@ -4,12 +4,16 @@ use crate::experiment::Context;
 use crate::stage::Stage;
 use crate::summary::Spread;
 use anyhow::Result;
-use hedgerow_bench::Load;
+use hedgerow_bench::{Load, cpu};
 use hedgerow_report::{Latency, Run};
 use hedgerow_testkit::Settings;
 
 /// Whose turn it is in a round, so that neither is always the first.
 const ROUND: [usize; 4] = [0, 1, 1, 0];
+
+/// CPU microseconds of the node's busiest thread for each request, in a run's further figures: more requests than fill a second of it are not
+/// served, however many cores there are.
+const BUSIEST_THREAD: &str = "busiest_thread_cpu_us";
 
 /// The clusters.
 pub(crate) struct Pair([Stage; 2]);
@@ -43,9 +47,21 @@ impl Pair {
         for (index, which) in (0..).zip(ROUND) {
             let repetition = (context.repetition - 1) * 2 + index / 2 + 1;
             let context = Context { repetition, ..*context };
-            runs.push(self.0[which].run(&context, names[which].clone(), load.clone()).await?);
+            runs.push(Self::measure_one(&mut self.0[which], &context, names[which].clone(), load).await?);
         }
         Ok(runs)
+    }
+
+    /// With the part that the busiest thread of all nodes has in what they use, warm-up included.
+    async fn measure_one(stage: &mut Stage, context: &Context<'_>, name: String, load: &Load) -> Result<Run> {
+        let before = stage.cpu_of_threads()?;
+        let mut run = stage.run(context, name, load.clone()).await?;
+        let used = cpu::between(&before, &stage.cpu_of_threads()?);
+        let busiest = used.values().copied().fold(0.0, f64::max) / used.values().sum::<f64>().max(f64::MIN_POSITIVE);
+        if let Some(all) = run.server_cpu_us_per_request() {
+            run.extra.insert(BUSIEST_THREAD.to_owned(), busiest * all);
+        }
+        Ok(run)
     }
 }
 
@@ -60,6 +76,7 @@ pub(crate) struct Figures {
     pub(crate) p50_ms: Option<Spread>,
     pub(crate) p99_ms: Option<Spread>,
     pub(crate) server_cpu_us: Option<Spread>,
+    pub(crate) busiest_thread_cpu_us: Option<Spread>,
     pub(crate) generator_cpu_us: Option<Spread>,
     /// Its throughput against that of the runs beside its own.
     pub(crate) ratio: Option<Spread>,
@@ -78,6 +95,7 @@ impl Figures {
             p50_ms: latency(|it| it.p50),
             p99_ms: latency(|it| it.p99),
             server_cpu_us: Spread::of_runs(&own, Run::server_cpu_us_per_request),
+            busiest_thread_cpu_us: Spread::of_runs(&own, |run| run.extra.get(BUSIEST_THREAD).copied()),
             generator_cpu_us: Spread::of_runs(&own, Run::generator_cpu_us_per_request),
             ratio: ratio.filter(|_| variant != base),
         })

@@ -269,6 +269,15 @@ impl Stage {
         numbers.map(|number| Ok((format!("node {number}"), self.cluster.node(number)?.id()))).collect()
     }
 
+    /// CPU seconds so far of each thread of the running nodes, by the kernel's number of it.
+    pub(crate) fn cpu_of_threads(&mut self) -> Result<BTreeMap<String, f64>> {
+        let mut all = BTreeMap::new();
+        for id in self.processes()?.into_values() {
+            all.extend(cpu::of_threads(id)?);
+        }
+        Ok(all)
+    }
+
     /// By partition of `table`: in which term it is led.
     pub(crate) async fn terms(&self, table: &str) -> Result<Vec<u64>> {
         let described: Value = serde_json::from_str(&self.client().await?.describe_table_json(table).await?)?;

@@ -77,6 +77,7 @@ pub fn list(options: &Options) -> Vec<Entry> {
         entry(Secure::new, options),
         entry(Workers::new, options),
         entry(Workers::shards, options),
+        entry(Workers::io_threads, options),
         entry(LogLayout::new, options),
         entry(Scale::new, options),
     ]
@@ -121,6 +122,7 @@ pub async fn run(
         secure::NAME => conduct(Secure::new(options), options, interrupted, listener).await,
         workers::NAME => conduct(Workers::new(options), options, interrupted, listener).await,
         workers::NAME_SHARDS => conduct(Workers::shards(options), options, interrupted, listener).await,
+        workers::NAME_IO_THREADS => conduct(Workers::io_threads(options), options, interrupted, listener).await,
         log_layout::NAME => conduct(LogLayout::new(options), options, interrupted, listener).await,
         scale::NAME => conduct(Scale::new(options), options, interrupted, listener).await,
         _ => {

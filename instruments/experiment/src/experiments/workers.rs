@@ -1,5 +1,5 @@
-//! `workers` and `shards`: what further threads bring to one node. Two nodes stand side by side, one with one of them and one with two, and are
-//! measured in turns.
+//! `workers`, `shards` and `io-threads`: what further threads bring to one node. Two nodes stand side by side, one with one of them and one with
+//! two, and are measured in turns.
 
 use crate::experiment::{Context, Description, Experiment, Group, Size, Variant};
 use crate::options::Options;
@@ -12,17 +12,17 @@ use hedgerow_testkit::Settings;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What `hedgerow experiment` calls it, for threads that look for rows,
+/// What `hedgerow experiment` calls it, by what there are two of.
 pub(super) const NAME: &str = "workers";
-/// and for parts of the node with a thread each.
 pub(super) const NAME_SHARDS: &str = "shards";
+pub(super) const NAME_IO_THREADS: &str = "io-threads";
 /// How long starting both nodes and writing their rows should take, for the time left only.
 const PREPARE_EXPECTED: Duration = Duration::from_secs(10);
 /// The threads of the two nodes.
 const THREADS: [usize; 2] = [1, 2];
-/// Clients of each variant, which share so many connections.
+/// Clients of each variant, and how many connections they share if they do.
 const CLIENTS: u32 = 64;
-const CONNECTIONS: u32 = 4;
+const SHARED: u32 = 4;
 /// Rows of one hash key, and bytes of each.
 const ROWS_PER_HASH_KEY: u64 = 200;
 const VALUE_SIZE: u32 = 100;
@@ -33,20 +33,36 @@ pub(super) struct Case {
     operation: &'static str,
     /// Rows of each request.
     rows: u32,
+    connections: u32,
     wanted: f64,
 }
 
-const CASES: [Case; 4] = [
-    Case { operation: "multi_get", rows: 64, wanted: 1.7 },
-    Case { operation: "scan", rows: 100, wanted: 1.7 },
-    Case { operation: "get", rows: 1, wanted: 0.97 },
-    Case { operation: "set", rows: 1, wanted: 0.97 },
+const CASES: [Case; 6] = [
+    Case { operation: "multi_get", rows: 64, connections: SHARED, wanted: 1.7 },
+    Case { operation: "scan", rows: 100, connections: SHARED, wanted: 1.7 },
+    Case { operation: "get", rows: 1, connections: SHARED, wanted: 0.97 },
+    Case { operation: "set", rows: 1, connections: SHARED, wanted: 0.97 },
+    Case { operation: "get", rows: 1, connections: CLIENTS, wanted: 0.97 },
+    Case { operation: "set", rows: 1, connections: CLIENTS, wanted: 0.97 },
 ];
 
 impl Case {
-    fn name(&self, workers: usize) -> String {
-        format!("{} of {}, {workers} thread{}", self.operation, self.rows, if workers == 1 { "" } else { "s" })
+    fn name(&self, threads: usize) -> String {
+        let Self { operation, rows, connections, .. } = self;
+        let s = if threads == 1 { "" } else { "s" };
+        format!("{operation} of {rows}, {connections} connections, {threads} thread{s}")
     }
+}
+
+/// What there are two of.
+#[derive(Clone, Copy)]
+enum Further {
+    /// Threads that look for rows.
+    Workers,
+    /// Parts of the node with a thread each.
+    Shards,
+    /// Threads that have to do with clients' sockets.
+    IoThreads,
 }
 
 /// The experiment.
@@ -55,8 +71,7 @@ pub(super) struct Workers {
     warm_up: Duration,
     rows: u64,
     settings: Settings,
-    /// Whether it is shards that there are two of.
-    is_shards: bool,
+    further: Further,
     /// With one thread, and with two.
     pair: Option<Pair>,
 }
@@ -64,7 +79,12 @@ pub(super) struct Workers {
 impl Workers {
     /// What a second shard brings.
     pub(super) fn shards(options: &Options) -> Self {
-        Self { is_shards: true, ..Self::new(options) }
+        Self { further: Further::Shards, ..Self::new(options) }
+    }
+
+    /// What a thread for clients' sockets brings.
+    pub(super) fn io_threads(options: &Options) -> Self {
+        Self { further: Further::IoThreads, ..Self::new(options) }
     }
 
     /// What a second thread for reads brings.
@@ -74,7 +94,7 @@ impl Workers {
             Size::Full => (Duration::from_secs(4), Duration::from_millis(500), 200_000),
         };
         let settings = Settings { base: options.data.clone(), ..Settings::of_binary(options.binary.clone(), 1) };
-        Self { duration, warm_up, rows, settings, is_shards: false, pair: None }
+        Self { duration, warm_up, rows, settings, further: Further::Workers, pair: None }
     }
 
     fn workload(&self, case: &Case) -> Workload {
@@ -99,7 +119,7 @@ impl Workers {
 
     fn load(&self, case: &Case) -> Load {
         Load {
-            connections: Some(CONNECTIONS),
+            connections: Some(case.connections),
             duration: self.duration,
             warm_up: self.warm_up,
             ..Load::new(self.workload(case), Arrivals::clients(CLIENTS))
@@ -112,10 +132,15 @@ impl Experiment for Workers {
 
     fn description(&self) -> Description {
         Description {
-            name: if self.is_shards { NAME_SHARDS } else { NAME },
-            question: match self.is_shards {
-                true => "what a second shard, with a thread of its own, brings to one node",
-                false => "what a second thread that looks for rows brings to one node",
+            name: match self.further {
+                Further::Workers => NAME,
+                Further::Shards => NAME_SHARDS,
+                Further::IoThreads => NAME_IO_THREADS,
+            },
+            question: match self.further {
+                Further::Workers => "what a second thread that looks for rows brings to one node",
+                Further::Shards => "what a second shard, with a thread of its own, brings to one node",
+                Further::IoThreads => "what a second thread, for clients' sockets, brings to one node",
             },
             needs: "2 GiB of memory and 4 GiB of disk; nothing else running",
         }
@@ -137,9 +162,10 @@ impl Experiment for Workers {
 
     async fn prepare(&mut self, context: &Context<'_>, _: &Case) -> Result<()> {
         if self.pair.is_none() {
-            let settings = THREADS.map(|count| match self.is_shards {
-                true => Settings { shards: Some(count), ..self.settings.clone() },
-                false => Settings { workers: Some(count), ..self.settings.clone() },
+            let settings = THREADS.map(|count| match self.further {
+                Further::Workers => Settings { workers: Some(count), ..self.settings.clone() },
+                Further::Shards => Settings { shards: Some(count), ..self.settings.clone() },
+                Further::IoThreads => Settings { io_threads: Some(count), ..self.settings.clone() },
             });
             self.pair = Some(Pair::start(context, settings, self.load(&CASES[0])).await?);
         }
@@ -153,14 +179,24 @@ impl Experiment for Workers {
     }
 
     fn tables(&self, runs: &[Run]) -> Vec<Table> {
-        let columns =
-            ["variant", "per second", "p50 ms", "p99 ms", "server's CPU us", "generator's CPU us", "2 / 1", "target"];
+        let columns = [
+            "variant",
+            "per second",
+            "p50 ms",
+            "p99 ms",
+            "server's CPU us",
+            "its busiest thread's",
+            "generator's CPU us",
+            "2 / 1",
+            "target",
+        ];
         let rows: Vec<_> =
             CASES.iter().flat_map(|case| THREADS.map(|workers| row(case, workers, runs))).flatten().collect();
         let notes = vec![format!(
-            "One node, {CLIENTS} clients on {CONNECTIONS} connections, rows of {VALUE_SIZE} bytes; reads linearizable at the leader. Median \
+            "One node, {CLIENTS} clients, rows of {VALUE_SIZE} bytes; reads linearizable at the leader. Median \
              (min-max); ratios are those of runs that followed each other. The generator runs on the same machine: on two cores no ratio \
-             can be above 2 / (1 + generator's CPU / server's CPU with one thread)."
+             can be above 2 / (1 + generator's CPU / server's CPU with one thread). A second divided by the busiest thread's CPU is what the \
+             node serves at most, however many cores it has."
         )];
         let title = "What a second thread brings".to_owned();
         vec![Table { title, columns: columns.map(str::to_owned).to_vec(), rows, notes }]
@@ -175,6 +211,7 @@ fn row(case: &Case, workers: usize, runs: &[Run]) -> Option<Vec<String>> {
         or_na(figures.p50_ms),
         or_na(figures.p99_ms),
         or_na(figures.server_cpu_us),
+        or_na(figures.busiest_thread_cpu_us),
         or_na(figures.generator_cpu_us),
         or_na(figures.ratio),
         figures.verdict(Some(case.wanted)),
@@ -201,9 +238,12 @@ mod tests {
             run(case, 2, 3, 1_650.0),
         ];
         let with = row(case, 2, &runs).unwrap();
-        assert_eq!((with[0].as_str(), with[6].as_str()), ("multi_get of 64, 2 threads", "1.65 (1.60-1.80)"));
-        assert_eq!(with[7], ">= x1.7: MISSED");
-        assert_eq!(row(case, 1, &runs).unwrap()[7], "none");
+        assert_eq!(
+            (with[0].as_str(), with[7].as_str()),
+            ("multi_get of 64, 4 connections, 2 threads", "1.65 (1.60-1.80)")
+        );
+        assert_eq!(with[8], ">= x1.7: MISSED");
+        assert_eq!(row(case, 1, &runs).unwrap()[8], "none");
         assert_eq!(row(&CASES[1], 2, &runs), None);
     }
 
