@@ -136,6 +136,7 @@ mod retain;
 mod room;
 mod shard;
 mod shards;
+mod shared_bound;
 mod slow;
 mod snapshot;
 mod sparse;

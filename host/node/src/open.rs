@@ -22,6 +22,7 @@ use crate::report::Reports;
 use crate::requests::front::Front;
 use crate::shard::Shard;
 use crate::shards::Shards;
+use crate::shared_bound::Kept;
 use crate::slow::Speeds;
 use crate::strangers::Strangers;
 use crate::view::View;
@@ -218,9 +219,10 @@ impl Node {
         let ids = take_up_logs(&*disk, &config, (&shelf, &found, has_logs), &mut identity, &mut random)?;
         let config = Arc::new(config);
         let view = Arc::new(View::new(&config));
+        let kept = Kept::default();
         let shard = |id, random| {
             let (config, disk, engines) = (Arc::clone(&config), Arc::clone(&disk), Arc::clone(&engines));
-            Shard::new(ShardId(id), config, disk, engines, (random, Arc::clone(&view)), now.instant)
+            Shard::new(ShardId(id), config, disk, engines, (random, Arc::clone(&view), &kept), now.instant)
         };
         let others: Vec<Shard> = (1..config.shards).map(|id| shard(id, Random::new(random.next_u64()))).collect();
         let mut first = shard(0, random);

@@ -26,7 +26,7 @@ use crate::{Config, ConnectionId, Event, JobContext, Node, OpenError, Opened, Re
 use audit::AuditLog;
 use bytes::BytesMut;
 use client::Newcomers;
-use connections::{Connections, Kept};
+use connections::{Buffers, Connections};
 use crew::Crew;
 use fault::Faults;
 use hedgerow_env::os::{OsClock, give_way, spawn_thread};
@@ -346,7 +346,7 @@ fn run(
         let listener = TcpListener::from_std(listener).map_err(|error| error.to_string())?;
         let peers = Peers::new(&node);
         let faults = Faults::new(node.config.may_fault).map_err(|error| format!("cannot make faults: {error}"))?;
-        let clients = Connections::new(&node.config, &Kept::default(), 1);
+        let clients = Connections::new(&node.config, &Buffers::default(), 1);
         let (wake, busy) = (Arc::new(Notify::new()), Cell::default());
         let io_threads = IoThreads::start(node.config.io_threads - 1, &node.config, &wake, &arrivals)
             .map_err(|error| format!("cannot start a thread: {error}"))?;

@@ -20,6 +20,7 @@ use crate::removals::Removals;
 use crate::replica::{Origin, PendingWrite, Replica};
 use crate::replicas::Replicas;
 use crate::requests::{Requests, Serving};
+use crate::shared_bound::Kept;
 use crate::view::View;
 use bytes::BytesMut;
 use hedgerow_env::{Disk, Now};
@@ -66,14 +67,14 @@ impl Shard {
         config: Arc<Config>,
         disk: Arc<dyn Disk>,
         engines: Arc<dyn Engines>,
-        (mut random, view): (Random, Arc<View>),
+        (mut random, view, kept): (Random, Arc<View>, &Kept),
         now: Instant,
     ) -> Self {
         let numbers = Numbers::new(id, config.shards);
         Self {
             id,
             view,
-            requests: Requests::new(&config, (id, numbers), random.next_u64()),
+            requests: Requests::new(&config, (id, numbers), kept, random.next_u64()),
             replicas: Replicas::new(numbers),
             log_writes: LogWrites::new(numbers),
             read_indexes: ReadIndexes::new(numbers.from(random.next_u64() >> 1)),

@@ -3,6 +3,7 @@
 use super::OsClock;
 use super::line::{InLine, Line};
 use super::unsent::Unsent;
+use crate::shared_bound::SharedBound;
 use crate::{Config, ConnectionId};
 use bytes::{Buf as _, Bytes, BytesMut};
 use hedgerow_env::{Clock as _, Now};
@@ -15,7 +16,7 @@ use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::io::Interest;
@@ -71,41 +72,9 @@ pub(super) trait Taker {
     async fn turn(&self);
 }
 
-/// What all connections of a node keep in memory of one kind, and what those of one thread do.
-struct Share {
-    own: Cell<usize>,
-    all: Arc<AtomicUsize>,
-    /// How much all may, and what is the part of one thread, bytes.
-    most: usize,
-    part: usize,
-}
-
-impl Share {
-    fn new(all: &Arc<AtomicUsize>, most: usize, threads: usize) -> Self {
-        Self { own: Cell::new(0), all: Arc::clone(all), most, part: most / threads }
-    }
-
-    /// `before` becomes `after`.
-    fn change(&self, before: usize, after: usize) {
-        self.own.set(self.own.get() - before + after);
-        if after >= before {
-            self.all.fetch_add(after - before, Ordering::Relaxed);
-        } else {
-            self.all.fetch_sub(before - after, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether all have more than `percent` of what they may, and those of this thread of their part: where another thread's have too much,
-    /// that one will see to it.
-    fn is_beyond(&self, percent: usize) -> bool {
-        let of = |most: usize| most * percent / 100;
-        self.all.load(Ordering::Relaxed) > of(self.most) && self.own.get() > of(self.part)
-    }
-}
-
 /// What the connections of all threads keep in memory together, bytes.
 #[derive(Clone, Default)]
-pub(super) struct Kept {
+pub(super) struct Buffers {
     unsent: Arc<AtomicUsize>,
     unfinished: Arc<AtomicUsize>,
 }
@@ -114,9 +83,9 @@ pub(super) struct Kept {
 pub(crate) struct Connections {
     open: RefCell<BTreeMap<ConnectionId, Rc<Connection>>>,
     /// What the replies that wait take, bytes.
-    unsent: Share,
+    unsent: SharedBound,
     /// Bytes that have come of frames that are not whole yet.
-    unfinished: Share,
+    unfinished: SharedBound,
     unread_for: Duration,
     /// Whether some may wait inside of encrypted connections.
     has_tls: bool,
@@ -198,12 +167,12 @@ impl Connection {
 }
 
 impl Connections {
-    /// None yet. They keep `kept` together with those of the other `threads - 1`.
-    pub(super) fn new(config: &Config, kept: &Kept, threads: usize) -> Self {
+    /// None yet. They keep `buffers` together with those of the other `threads - 1`.
+    pub(super) fn new(config: &Config, buffers: &Buffers, threads: usize) -> Self {
         Self {
             open: RefCell::default(),
-            unsent: Share::new(&kept.unsent, config.unread_bytes_max, threads),
-            unfinished: Share::new(&kept.unfinished, config.unfinished_bytes_max, threads),
+            unsent: SharedBound::new(&buffers.unsent, config.unread_bytes_max, threads),
+            unfinished: SharedBound::new(&buffers.unfinished, config.unfinished_bytes_max, threads),
             unread_for: config.unread_for,
             has_tls: config.tls.is_some(),
             looked_at: Cell::new(OsClock.now()),
@@ -240,7 +209,7 @@ impl Connections {
 
     /// Closes the connections whose clients have long taken nothing, or sent nothing more of a frame.
     pub(super) fn close_stuck(&self, now: Instant) {
-        let has_none = self.unsent.own.get() + self.unfinished.own.get() == 0 && !self.has_tls;
+        let has_none = self.unsent.own() + self.unfinished.own() == 0 && !self.has_tls;
         if has_none || now.since(self.looked_at.get()) < LOOK_INTERVAL {
             return;
         }
@@ -275,7 +244,8 @@ impl Connections {
         let now = OsClock.now();
         let begun = if before.bytes == 0 || is_after_others { now } else { before.begun };
         connection.unfinished.set(Unfinished { bytes, begun, came: now });
-        self.unfinished.change(before.bytes, bytes);
+        self.unfinished.subtract(before.bytes);
+        self.unfinished.add(bytes);
         if self.unfinished.is_beyond(100) {
             self.cut_unfinished(now);
         }
@@ -314,9 +284,9 @@ impl Connections {
     /// What waits for it, and what has come of its frame, count no more.
     fn forget(&self, connection: &Connection) {
         let left = std::mem::take(&mut *connection.unsent.borrow_mut()).held();
-        self.unsent.change(left, 0);
+        self.unsent.subtract(left);
         let unfinished = connection.unfinished.get();
-        self.unfinished.change(unfinished.bytes, 0);
+        self.unfinished.subtract(unfinished.bytes);
         connection.unfinished.set(Unfinished { bytes: 0, ..unfinished });
     }
 
@@ -350,7 +320,7 @@ impl Connections {
                 connection.taken_at.set(now);
             }
             unsent.push(bytes, size, now);
-            self.unsent.change(held, unsent.held());
+            self.unsent.add(unsent.held() - held);
             connection.wake();
         }
         unsent.len() >= UNREAD_MAX
@@ -556,7 +526,7 @@ fn write(connections: &Connections, connection: &Connection) -> io::Result<usize
             let held = unsent.held();
             unsent.advance(count);
             connection.taken_at.set(OsClock.now());
-            connections.unsent.change(held, unsent.held());
+            connections.unsent.subtract(held - unsent.held());
             Ok(count)
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),

@@ -4,7 +4,7 @@
 //! A connection stays with one thread. Its frames reach the node in the order in which they came, and before the news that it has ended. What
 //! is under way to the node is bounded for each thread; beyond that its connections take turns, as they do before a busy node.
 
-use super::connections::{Connections, Kept, LOOK_INTERVAL, SHARE, Taker, converse};
+use super::connections::{Buffers, Connections, LOOK_INTERVAL, SHARE, Taker, converse};
 use super::{Arrival, Host, OsClock, PanicGuard};
 use crate::{Config, ConnectionId};
 use bytes::{Bytes, BytesMut};
@@ -152,15 +152,15 @@ impl IoThreads {
         if count == 0 {
             return Ok(None);
         }
-        let kept = Kept::default();
+        let buffers = Buffers::default();
         let ways: Vec<Arc<Way>> = (0..count).map(|_| Arc::default()).collect();
         let thread = |way: &Arc<Way>| {
-            let (way, wake, kept, config) = (Arc::clone(way), Arc::clone(wake), kept.clone(), config.clone());
+            let (way, wake, buffers, config) = (Arc::clone(way), Arc::clone(wake), buffers.clone(), config.clone());
             let arrivals = arrivals.clone();
             let runtime = super::own_runtime().build()?;
             spawn_thread("io", move || {
                 let _guard = PanicGuard { what: "a thread of clients' connections", arrivals: arrivals.clone() };
-                let connections = Connections::new(&config, &kept, count);
+                let connections = Connections::new(&config, &buffers, count);
                 let thread = IoThread { connections, way, wake, batch: RefCell::default(), cost: Cell::new(0) };
                 run(&runtime, &Rc::new(thread), &arrivals);
             })

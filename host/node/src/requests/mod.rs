@@ -46,11 +46,12 @@ pub(crate) mod tie;
 pub(crate) mod users;
 pub(crate) mod waiting;
 
-use crate::config::{Config, FRAME_COST, REQUEST_BYTES_PER_TURN};
+use crate::config::{Config, FRAME_COST, READ_JOBS_BYTES_MAX, READS_QUEUED_BYTES_MAX, REQUEST_BYTES_PER_TURN};
 use crate::ids::{Numbers, ShardId};
 use crate::outbox::{ConnectionId, Outbox};
 use crate::peer::Frame;
 use crate::replicas::Replicas;
+use crate::shared_bound::{Kept, SharedBound};
 use crate::view::View;
 use caller::Caller;
 use callers::Callers;
@@ -124,13 +125,14 @@ impl Serving<'_> {
 
 impl Requests {
     /// Nobody waits. Numbers of scans begin at a `random` place, and `numbers` are those of what is sent on.
-    pub(crate) fn new(config: &Config, (shard, numbers): (ShardId, Numbers), random: u64) -> Self {
+    pub(crate) fn new(config: &Config, (shard, numbers): (ShardId, Numbers), kept: &Kept, random: u64) -> Self {
+        let share = |all, most| SharedBound::new(all, most, config.shards);
         Self {
-            scans: Scans::new(random),
-            queue: Queue::default(),
+            scans: Scans::new(kept, config.shards, random),
+            queue: Queue::new(share(&kept.queued, READS_QUEUED_BYTES_MAX)),
             queue_counts: QueueCounts::default(),
-            room: held::Room::default(),
-            read_jobs: ReadJobs::default(),
+            room: held::Room::new(share(&kept.waiting, config.waiting_read_bytes_max)),
+            read_jobs: ReadJobs::new(share(&kept.aside, READ_JOBS_BYTES_MAX)),
             reply_bytes: 0,
             taken_bytes: 0,
             callers: Callers::default(),

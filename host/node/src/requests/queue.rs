@@ -25,6 +25,7 @@ use crate::requests::read_jobs::list_size;
 use crate::requests::reads::Terms;
 use crate::requests::tie::Tied;
 use crate::requests::{Requests, Serving};
+use crate::shared_bound::SharedBound;
 use hedgerow_env::Now;
 use hedgerow_placement::Settings;
 use hedgerow_types::op::Read;
@@ -76,7 +77,7 @@ const NONE: u32 = u32::MAX;
 
 /// Two lanes. In each, connections have their turns one after the other, and of one connection the oldest read comes first. A read
 /// can leave from the middle; its place is free at once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Queue {
     places: Vec<Place>,
     /// Places without a read.
@@ -86,7 +87,7 @@ pub(crate) struct Queue {
     /// The same by connection.
     lines: [Lines; 2],
     /// What all keep in memory.
-    bytes: usize,
+    bytes: SharedBound,
 }
 
 #[derive(Debug)]
@@ -157,6 +158,17 @@ impl Ends {
 }
 
 impl Queue {
+    /// Nobody waits.
+    pub(crate) fn new(bytes: SharedBound) -> Self {
+        Self {
+            places: Vec::new(),
+            free: Vec::new(),
+            lanes: <[Ends; 2]>::default(),
+            lines: <[Lines; 2]>::default(),
+            bytes,
+        }
+    }
+
     pub(crate) fn count(&self, lane: Lane) -> usize {
         self.lanes[lane as usize].count
     }
@@ -169,13 +181,13 @@ impl Queue {
     /// Whether one more read that keeps so many bytes is too much.
     fn is_full(&self, bytes: usize) -> bool {
         let total = self.total();
-        total >= READS_QUEUED_MAX || (total > 0 && self.bytes + bytes > READS_QUEUED_BYTES_MAX)
+        total >= READS_QUEUED_MAX || (self.bytes.all() > 0 && !self.bytes.has_room(bytes))
     }
 
     /// Adds a read behind all others of its lane and connection.
     #[inline]
     pub(crate) fn push(&mut self, lane: Lane, connection: ConnectionId, queued: Queued) -> Slot {
-        self.bytes += queued.bytes;
+        self.bytes.add(queued.bytes);
         let (line, ends) = self.lines[lane as usize].join(connection, weight(queued.bytes));
         let neighbours = [Neighbours { before: NONE, after: NONE }; 2];
         let place = Place { lane, line, neighbours, queued: Some(queued) };
@@ -245,7 +257,7 @@ impl Queue {
         let place = self.places.get_mut(slot.0 as usize)?;
         let queued = place.queued.take()?;
         let (lane, line) = (place.lane as usize, place.line);
-        self.bytes -= queued.bytes;
+        self.bytes.subtract(queued.bytes);
         self.lanes[lane].unlink(&mut self.places, IN_LANE, slot.0);
         let lines = &mut self.lines[lane];
         lines.leave(line, weight(queued.bytes)).unlink(&mut self.places, IN_LINE, slot.0);
@@ -487,7 +499,7 @@ impl Requests {
         let mut told = self.queue_counts.to_json();
         told["first"]["queued"] = json!(self.queue.count(Lane::First));
         told["extra"]["queued"] = json!(self.queue.count(Lane::Extra));
-        told["bytes"] = json!(self.queue.bytes);
+        told["bytes"] = json!(self.queue.bytes.own());
         told["aside"] = self.read_jobs.to_json();
         told["cancels"] = self.cancels.to_json(self.callers.named_count());
         told["ties"] = self.ties.to_json();

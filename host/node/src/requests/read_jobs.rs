@@ -31,6 +31,7 @@ use crate::requests::callers::{RequestId, WaitsIn};
 use crate::requests::queue::{Lane, Queued};
 use crate::requests::reads::{Reflected, Terms};
 use crate::requests::waiting::Waiting;
+use crate::shared_bound::SharedBound;
 use bytes::Bytes;
 use hedgerow_env::Now;
 use hedgerow_replication::age;
@@ -164,14 +165,15 @@ impl Places {
         (self.count, self.bytes) = (self.count + 1, self.bytes + bytes);
     }
 
-    fn remove(&mut self, connection: ConnectionId, ticket: u64, bytes: usize) {
-        let Some(tickets) = self.waiting.get_mut(&connection) else { return };
-        if tickets.remove(&ticket) {
-            (self.count, self.bytes) = (self.count - 1, self.bytes - bytes);
-        }
+    /// Returns how many bytes are given back.
+    fn remove(&mut self, connection: ConnectionId, ticket: u64, bytes: usize) -> usize {
+        let Some(tickets) = self.waiting.get_mut(&connection) else { return 0 };
+        let removed = if tickets.remove(&ticket) { (1, bytes) } else { (0, 0) };
+        (self.count, self.bytes) = (self.count - removed.0, self.bytes - removed.1);
         if tickets.is_empty() {
             self.waiting.remove(&connection);
         }
+        removed.1
     }
 
     /// The newest read of the connection that has most, if that is more than `count`.
@@ -191,10 +193,12 @@ impl Places {
 }
 
 /// All of them, and counts since the node started.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ReadJobs {
     reads: Waiting<ReadJob>,
     places: BTreeMap<Line, Places>,
+    /// Bytes of those that wait, in all lines. A line has its part whatever the others keep.
+    bytes: SharedBound,
     run: [u64; 3],
     shed: u64,
     expired: u64,
@@ -202,6 +206,12 @@ pub(crate) struct ReadJobs {
 }
 
 impl ReadJobs {
+    /// Nobody waits.
+    pub(crate) fn new(bytes: SharedBound) -> Self {
+        let (reads, places, shared) = (Waiting::default(), BTreeMap::new(), Shared::default());
+        Self { reads, places, bytes, run: [0; 3], shed: 0, expired: 0, shared }
+    }
+
     /// When the first one has to be let go.
     pub(crate) fn wakes_at(&self) -> Option<Instant> {
         self.reads.first()
@@ -211,7 +221,7 @@ impl ReadJobs {
         if let ReadJob::Waiting { line, connection, bytes, .. } = read
             && let Some(places) = self.places.get_mut(line)
         {
-            places.remove(*connection, ticket, *bytes);
+            self.bytes.subtract(places.remove(*connection, ticket, *bytes));
         }
     }
 
@@ -374,7 +384,8 @@ impl Serving<'_> {
         let bytes = queued.read.detach() + list_size(&queued.read);
         let places = self.requests.read_jobs.places.entry(line).or_default();
         let has_room = if is_extra { places.count < READ_JOBS_MAX / 4 } else { places.count < READ_JOBS_MAX };
-        let has_bytes = bytes <= SMALL_READ || places.bytes + bytes <= READ_JOBS_BYTES_MAX;
+        let fits_line = places.bytes + bytes <= READ_JOBS_BYTES_MAX / self.config.shards;
+        let has_bytes = bytes <= SMALL_READ || fits_line || self.requests.read_jobs.bytes.has_room(bytes);
         if !has_bytes {
             // Of the bytes that others keep, giving up their newest might free next to none.
             self.requests.read_jobs.shed += 1;
@@ -394,6 +405,7 @@ impl Serving<'_> {
         self.requests.callers.note(queued.id, WaitsIn::Aside(ticket));
         let jobs = &mut self.requests.read_jobs;
         jobs.places.entry(line).or_default().insert(connection, ticket, bytes);
+        jobs.bytes.add(bytes);
         let waiting = ReadJob::Waiting { line, connection, owner, queued: Box::new(queued), bytes };
         jobs.reads.insert(ticket, deadline, bytes, waiting);
         Ok(())

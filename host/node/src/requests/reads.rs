@@ -285,7 +285,7 @@ impl Serving<'_> {
             }
             Ok(None) => {
                 let bytes = caller.detach() + read.detach() + list_size(read);
-                let Some(held) = self.requests.room.take(bytes, self.config.waiting_read_bytes_max) else {
+                let Some(held) = self.requests.room.take(bytes) else {
                     replica.group.cancel_read(ticket);
                     let text = format!("reads with {} bytes of keys wait", self.requests.room.size());
                     return self.refuse_waiting(queued.id, &Refusal::Busy(text), now);

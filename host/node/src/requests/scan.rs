@@ -2,18 +2,20 @@
 
 use crate::config::{OPEN_SCANS_BYTES_MAX, OPEN_SCANS_MAX, SCAN_IDLE};
 use crate::outbox::ConnectionId;
+use crate::shared_bound::{Kept, SharedBound};
 use hedgerow_types::op::Scan;
 use hedgerow_types::{GroupId, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The open scans of a node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Scans {
     open: BTreeMap<i64, Open>,
     /// The same by connection, so that one that closes costs no more than it had (N10).
     by_connection: BTreeSet<(ConnectionId, i64)>,
-    /// What they hold.
-    bytes: usize,
+    /// How many they are, and what they hold.
+    count: SharedBound,
+    bytes: SharedBound,
     last: i64,
 }
 
@@ -34,8 +36,11 @@ impl Open {
 
 impl Scans {
     /// Numbers begin at a random place, so that one of another node, or of an earlier life, is not taken for ours.
-    pub(crate) fn new(random: u64) -> Self {
-        Self { last: ((random >> 2) & !0xffff_ffff) as i64, ..Self::default() }
+    pub(crate) fn new(kept: &Kept, shards: usize, random: u64) -> Self {
+        let count = SharedBound::new(&kept.scans, OPEN_SCANS_MAX, shards);
+        let bytes = SharedBound::new(&kept.scan_bytes, OPEN_SCANS_BYTES_MAX, shards);
+        let last = ((random >> 2) & !0xffff_ffff) as i64;
+        Self { open: BTreeMap::new(), by_connection: BTreeSet::new(), count, bytes, last }
     }
 
     /// Keeps what is left of a scan; its number.
@@ -43,7 +48,7 @@ impl Scans {
         self.last += 1;
         scan.detach();
         self.insert(self.last, Open { scan, group, connection, used: now });
-        while (self.open.len() > OPEN_SCANS_MAX || self.bytes > OPEN_SCANS_BYTES_MAX)
+        while (self.count.is_beyond(100) || self.bytes.is_beyond(100))
             && let Some((&oldest, _)) = self.open.first_key_value()
         {
             self.remove(oldest);
@@ -53,7 +58,8 @@ impl Scans {
 
     fn insert(&mut self, number: i64, open: Open) {
         self.remove(number);
-        self.bytes += open.bytes();
+        self.count.add(1);
+        self.bytes.add(open.bytes());
         self.by_connection.insert((open.connection, number));
         self.open.insert(number, open);
     }
@@ -61,7 +67,8 @@ impl Scans {
     fn remove(&mut self, number: i64) -> Option<Open> {
         let open = self.open.remove(&number)?;
         self.by_connection.remove(&(open.connection, number));
-        self.bytes -= open.bytes();
+        self.count.subtract(1);
+        self.bytes.subtract(open.bytes());
         Some(open)
     }
 
@@ -122,7 +129,7 @@ mod tests {
 
     #[test]
     fn n4a_an_open_scan_does_not_keep_its_request() {
-        let mut scans = Scans::new(7);
+        let mut scans = Scans::new(&Kept::default(), 1, 7);
         let request = Bytes::from(vec![1; 1 << 20]);
         let number = scans.keep(scan(request.slice(..10)), GROUP, CONNECTION, Instant(0));
         assert!(request.is_unique());
@@ -132,7 +139,7 @@ mod tests {
 
     #[test]
     fn n4a_what_open_scans_hold_has_a_bound_and_the_oldest_go_first() {
-        let mut scans = Scans::new(7);
+        let mut scans = Scans::new(&Kept::default(), 1, 7);
         let large = |scans: &mut Scans| {
             scans.keep(scan(vec![1; OPEN_SCANS_BYTES_MAX / 4].into()), GROUP, CONNECTION, Instant(0))
         };
@@ -144,11 +151,11 @@ mod tests {
         );
         let taken = scans.take(numbers[2], GROUP, CONNECTION).unwrap();
         scans.put_back(numbers[2], taken, GROUP, CONNECTION, Instant(0));
-        assert_eq!(scans.bytes, OPEN_SCANS_BYTES_MAX);
+        assert_eq!(scans.bytes.own(), OPEN_SCANS_BYTES_MAX);
         scans.forget_connection(CONNECTION);
         large(&mut scans);
         scans.forget_idle(Instant(0) + SCAN_IDLE);
-        assert_eq!((scans.bytes, scans.open.len(), scans.by_connection.len()), (0, 0, 0));
+        assert_eq!((scans.bytes.own(), scans.open.len(), scans.by_connection.len()), (0, 0, 0));
     }
 
     /// Each close looked at all scans that were open, 13 billion of them here. No clock is looked at: done so, this test takes
@@ -156,7 +163,7 @@ mod tests {
     #[test]
     fn n10_a_connection_that_closes_costs_what_it_had() {
         const CONNECTIONS: u64 = 200_000;
-        let mut scans = Scans::new(7);
+        let mut scans = Scans::new(&Kept::default(), 1, 7);
         let scan = || scan(Bytes::from_static(b"stop"));
         let open = |scans: &mut Scans, connection| scans.keep(scan(), GROUP, ConnectionId(connection), Instant(0));
         for _ in 0..OPEN_SCANS_MAX - 3 {
@@ -175,6 +182,6 @@ mod tests {
         assert_eq!(scans.take(pages, GROUP, ConnectionId(CONNECTIONS)), None, "what was put back goes, too");
         assert_eq!(scans.open.len(), OPEN_SCANS_MAX - 3);
         scans.forget_connection(ConnectionId(0));
-        assert_eq!((scans.bytes, scans.open.len(), scans.by_connection.len()), (0, 0, 0));
+        assert_eq!((scans.bytes.own(), scans.open.len(), scans.by_connection.len()), (0, 0, 0));
     }
 }

@@ -175,9 +175,11 @@ mod tests {
     use crate::requests::cancel::tests::colliding_names;
     use crate::requests::queue::{Lane, Queue, Queued};
     use crate::requests::reads::Terms;
+    use crate::shared_bound::SharedBound;
     use bytes::Bytes;
     use hedgerow_types::op::Read;
     use hedgerow_wire::Method;
+    use std::sync::Arc;
 
     fn name(request: u64) -> AttemptName {
         AttemptName { client: 7, request, attempt: 2 }
@@ -222,7 +224,8 @@ mod tests {
             .insert(Caller::of(connection, &Header::default(), 1, Method::Get, now), WaitsIn::Service);
         let read = Read::Get { key: Bytes::new() };
         let queued = Queued { id, read, terms: Terms::AT_LEADER, tie: None, bytes: 7, has_come_back: false };
-        let slot = Queue::default().push(Lane::First, connection, queued);
+        let mut queue = Queue::new(SharedBound::new(&Arc::default(), 1_000, 1));
+        let slot = queue.push(Lane::First, connection, queued);
         let (mut ties, mut recent) = (Ties::default(), Recent::default());
         let tied = |name| Tied { name, peer: NodeId(1), other: 1 };
         for name in colliding_names(COUNT) {

@@ -260,62 +260,64 @@ fn n4a_what_waited_and_becomes_ready_all_at_once_has_a_bound() {
     small.assert_idle(node);
 }
 
-/// Reads that wait for an index have so many bytes on a node, and give them back however they end.
+/// Reads that wait for an index have so many bytes on a node, however many shards it has, and give them back however they end.
 #[test]
 fn n4n_what_waiting_reads_keep_has_a_bound_and_is_given_back() {
-    let mut small = Small::configured(|config| config.waiting_read_bytes_max = 100_000);
-    let (leader, node) = (small.places.leader, small.places.followers[0]);
-    let put = |small: &mut Small, connection, request, size: usize, deadline: i64| {
-        let sort_keys = vec![Bytes::from(vec![b's'; size])];
-        let multi_get = MultiGet { hash_key: small.key.hash_key.clone().into(), sort_keys, ..MultiGet::default() };
-        let mut extension = first(request, ReadLevel::Linearizable);
-        extension.deadline_ms = Some(deadline);
-        let header = small.header(extension);
-        let number = small.world.put_on(connection, node, &header, &Body::MultiGet(multi_get));
-        small.turn(node);
-        number
-    };
-    let kept = |small: &mut Small| small.counts(node)["waiting_bytes"]["kept"].as_u64().unwrap();
-    for end in ["served", "cancelled", "closed", "unread", "expired", "refused", "dropped"] {
-        small.world.settle(node);
-        if end != "served" {
-            small.world.cut_off(node);
-        }
-        let deadline = if end == "expired" { 200 } else { 20_000 };
-        let waiting = put(&mut small, CONNECTION, 1, 60_000, deadline);
-        assert!((60_000..61_000).contains(&kept(&mut small)), "{end}");
-        let busy = put(&mut small, ConnectionId(10), 2, 60_000, 20_000);
-        let little = put(&mut small, ConnectionId(10), 3, 1_000, deadline);
-        small.world.settle(node);
-        assert!(is_busy(small.refusal(busy).as_ref()) && !small.world.has_answer(little), "{end}");
-        match end {
-            "cancelled" => small.cancel(CONNECTION, node, CLIENT, 1, Some(1)),
-            "closed" => small.close(CONNECTION, node),
-            "unread" => {
-                let now = small.world.clock();
-                assert!(small.world.machines.get_mut(&node).unwrap().node.refuse_unread(CONNECTION, now));
+    for shards in [1, 4] {
+        let mut small = Small::configured(|config| (config.waiting_read_bytes_max, config.shards) = (100_000, shards));
+        let (leader, node) = (small.places.leader, small.places.followers[0]);
+        let put = |small: &mut Small, connection, request, size: usize, deadline: i64| {
+            let sort_keys = vec![Bytes::from(vec![b's'; size])];
+            let multi_get = MultiGet { hash_key: small.key.hash_key.clone().into(), sort_keys, ..MultiGet::default() };
+            let mut extension = first(request, ReadLevel::Linearizable);
+            extension.deadline_ms = Some(deadline);
+            let header = small.header(extension);
+            let number = small.world.put_on(connection, node, &header, &Body::MultiGet(multi_get));
+            small.turn(node);
+            number
+        };
+        let kept = |small: &mut Small| small.counts(node)["waiting_bytes"]["kept"].as_u64().unwrap();
+        for end in ["served", "cancelled", "closed", "unread", "expired", "refused", "dropped"] {
+            small.world.settle(node);
+            if end != "served" {
+                small.world.cut_off(node);
             }
-            "dropped" => {
-                // The node hears of it from another one, while nobody answers the replica's questions.
-                small.world.cut.retain(|(from, to)| *from != node && *to == node);
-                small.world.admin(leader, "drop_table", &json!({ "name": "t", "reserve_seconds": 0 })).unwrap();
+            let deadline = if end == "expired" { 200 } else { 20_000 };
+            let waiting = put(&mut small, CONNECTION, 1, 60_000, deadline);
+            assert!((60_000..61_000).contains(&kept(&mut small)), "{end}");
+            let busy = put(&mut small, ConnectionId(10), 2, 60_000, 20_000);
+            let little = put(&mut small, ConnectionId(10), 3, 1_000, deadline);
+            small.world.settle(node);
+            assert!(is_busy(small.refusal(busy).as_ref()) && !small.world.has_answer(little), "{end}");
+            match end {
+                "cancelled" => small.cancel(CONNECTION, node, CLIENT, 1, Some(1)),
+                "closed" => small.close(CONNECTION, node),
+                "unread" => {
+                    let now = small.world.clock();
+                    assert!(small.world.machines.get_mut(&node).unwrap().node.refuse_unread(CONNECTION, now));
+                }
+                "dropped" => {
+                    // The node hears of it from another one, while nobody answers the replica's questions.
+                    small.world.cut.retain(|(from, to)| *from != node && *to == node);
+                    small.world.admin(leader, "drop_table", &json!({ "name": "t", "reserve_seconds": 0 })).unwrap();
+                }
+                _ => {}
             }
-            _ => {}
-        }
-        if end != "refused" {
-            small.world.run(if end == "dropped" { 400 * MS } else { 250 * MS });
-        } else {
+            if end != "refused" {
+                small.world.run(if end == "dropped" { 400 * MS } else { 250 * MS });
+            } else {
+                small.world.run(3_000 * MS);
+            }
+            let is_answered = small.world.has_answer(waiting);
+            assert_eq!(is_answered, !matches!(end, "cancelled" | "closed"), "{end}");
+            small.world.cut.clear();
+            small.close(ConnectionId(10), node);
+            small.close(CONNECTION, node);
+            assert_eq!(kept(&mut small), 0, "{end}");
             small.world.run(3_000 * MS);
         }
-        let is_answered = small.world.has_answer(waiting);
-        assert_eq!(is_answered, !matches!(end, "cancelled" | "closed"), "{end}");
-        small.world.cut.clear();
-        small.close(ConnectionId(10), node);
-        small.close(CONNECTION, node);
-        assert_eq!(kept(&mut small), 0, "{end}");
-        small.world.run(3_000 * MS);
+        small.assert_idle(node);
     }
-    small.assert_idle(node);
 }
 
 /// Writes of a hundred bytes that each return a large row, committed all at once: on every replica they are applied a few at a

@@ -159,7 +159,7 @@ mod tests {
             error,
             "there is no experiment \"scael\"; there are: throughput, follower-read (X3), hot-partition (X7), backup-request (X1), \
              backup-request-batch (X2), tied-requests (X5), hedging-cost, slow-node (X4), noisy-neighbour, repair, secure, workers, \
-             shards, log-layout (X6), scale"
+             shards, io-threads, log-layout (X6), scale"
         );
     }
 

@@ -5,18 +5,23 @@ use crate::requests::callers::Callers;
 use bytes::Bytes;
 use hedgerow_types::random::Random;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Connections with their reads, the one whose turn it is first.
 type Lists = VecDeque<(u64, VecDeque<(i32, Slot)>)>;
 
 /// A queue whose reads have numbers.
-#[derive(Default)]
 struct Numbered {
     queue: Queue,
     callers: Callers,
 }
 
 impl Numbered {
+    fn new() -> Self {
+        let bytes = SharedBound::new(&Arc::default(), READS_QUEUED_BYTES_MAX, 1);
+        Self { queue: Queue::new(bytes), callers: Callers::default() }
+    }
+
     fn push(&mut self, lane: Lane, connection: u64, number: i32) -> Slot {
         self.push_large(lane, connection, number, 7)
     }
@@ -56,7 +61,7 @@ impl Numbered {
 
 #[test]
 fn first_attempts_come_first_and_the_oldest_of_them() {
-    let mut queue = Numbered::default();
+    let mut queue = Numbered::new();
     for (at, lane) in [(1, Lane::Extra), (2, Lane::First), (3, Lane::Extra), (4, Lane::First)] {
         queue.push(lane, at as u64 % 3, at);
     }
@@ -72,7 +77,7 @@ fn first_attempts_come_first_and_the_oldest_of_them() {
 fn the_queue_does_what_plain_lists_do() {
     const OF_TURN: usize = 16;
     let mut random = Random::new(5);
-    let mut queue = Numbered::default();
+    let mut queue = Numbered::new();
     let lanes = [Lane::First, Lane::Extra];
     // And how many the first one has had.
     let mut lists: [Lists; 2] = Default::default();
@@ -125,13 +130,13 @@ fn the_queue_does_what_plain_lists_do() {
         }
     }
     while queue.pop().is_some() {}
-    assert_eq!((queue.queue.bytes, queue.queue.free.len()), (0, queue.queue.places.len()));
+    assert_eq!((queue.queue.bytes.own(), queue.queue.free.len()), (0, queue.queue.places.len()));
 }
 
 /// One connection has sent ten thousand reads when another one sends its first.
 #[test]
 fn n18_a_read_waits_for_no_more_than_a_turn_of_each_other_connection() {
-    let mut queue = Numbered::default();
+    let mut queue = Numbered::new();
     (0..10_000).for_each(|at| _ = queue.push(Lane::First, 1, at));
     assert!((0..100).all(|_| queue.pop().is_some()));
     queue.push(Lane::First, 2, -1);
@@ -151,7 +156,7 @@ fn n18_a_read_waits_for_no_more_than_a_turn_of_each_other_connection() {
 /// Where the queue is full, whoever has more than most and more than the newcomer gives room, and nobody else.
 #[test]
 fn n18_the_newest_read_of_a_heavy_connection_gives_room() {
-    let mut queue = Numbered::default();
+    let mut queue = Numbered::new();
     assert_eq!(queue.heavy(900), None);
     (0..500).for_each(|at| _ = queue.push(Lane::First, 1, at));
     assert_eq!((queue.heavy(900), queue.heavy(1)), (Some(499), None), "nobody else is there");
@@ -169,7 +174,7 @@ fn n18_the_newest_read_of_a_heavy_connection_gives_room() {
 /// Connections with equally many give room to one that has none.
 #[test]
 fn n18_two_that_fill_the_queue_give_room_to_a_third() {
-    let mut queue = Numbered::default();
+    let mut queue = Numbered::new();
     (0..1_000).for_each(|at| _ = queue.push(Lane::First, 1 + at as u64 % 2, at));
     assert!(queue.heavy(3).is_some());
     assert_eq!((queue.heavy(1), queue.heavy(2)), (None, None));
