@@ -34,23 +34,34 @@ pub(super) struct Case {
     /// Rows of each request.
     rows: u32,
     connections: u32,
+    has_tls: bool,
     wanted: f64,
 }
 
 const CASES: [Case; 6] = [
-    Case { operation: "multi_get", rows: 64, connections: SHARED, wanted: 1.7 },
-    Case { operation: "scan", rows: 100, connections: SHARED, wanted: 1.7 },
-    Case { operation: "get", rows: 1, connections: SHARED, wanted: 0.97 },
-    Case { operation: "set", rows: 1, connections: SHARED, wanted: 0.97 },
-    Case { operation: "get", rows: 1, connections: CLIENTS, wanted: 0.97 },
-    Case { operation: "set", rows: 1, connections: CLIENTS, wanted: 0.97 },
+    Case::of("multi_get", 64, SHARED, 1.7),
+    Case::of("scan", 100, SHARED, 1.7),
+    Case::of("get", 1, SHARED, 0.97),
+    Case::of("set", 1, SHARED, 0.97),
+    Case::of("get", 1, CLIENTS, 0.97),
+    Case::of("set", 1, CLIENTS, 0.97),
+];
+/// Those with TLS, which is the sockets' business too.
+const TLS_CASES: [Case; 2] = [
+    Case { has_tls: true, ..Case::of("get", 1, SHARED, 0.97) },
+    Case { has_tls: true, ..Case::of("get", 1, CLIENTS, 0.97) },
 ];
 
 impl Case {
+    const fn of(operation: &'static str, rows: u32, connections: u32, wanted: f64) -> Self {
+        Self { operation, rows, connections, has_tls: false, wanted }
+    }
+
     fn name(&self, threads: usize) -> String {
         let Self { operation, rows, connections, .. } = self;
+        let tls = if self.has_tls { " with TLS" } else { "" };
         let s = if threads == 1 { "" } else { "s" };
-        format!("{operation} of {rows}, {connections} connections, {threads} thread{s}")
+        format!("{operation} of {rows}, {connections} connections{tls}, {threads} thread{s}")
     }
 }
 
@@ -72,8 +83,8 @@ pub(super) struct Workers {
     rows: u64,
     settings: Settings,
     further: Further,
-    /// With one thread, and with two.
-    pair: Option<Pair>,
+    /// With one thread, and with two; and whether they have TLS.
+    pair: Option<(Pair, bool)>,
 }
 
 impl Workers {
@@ -95,6 +106,11 @@ impl Workers {
         };
         let settings = Settings { base: options.data.clone(), ..Settings::of_binary(options.binary.clone(), 1) };
         Self { duration, warm_up, rows, settings, further: Further::Workers, pair: None }
+    }
+
+    fn cases(&self) -> Vec<Case> {
+        let with_tls = TLS_CASES.into_iter().filter(|_| matches!(self.further, Further::IoThreads));
+        CASES.into_iter().chain(with_tls).collect()
     }
 
     fn workload(&self, case: &Case) -> Workload {
@@ -147,34 +163,42 @@ impl Experiment for Workers {
     }
 
     fn groups(&self) -> Vec<Group<Case>> {
-        let variant = |(index, case): (usize, &Case)| Variant {
+        let variant = |(index, case): (usize, Case)| Variant {
             name: case.name(2),
             prepare_expected: if index == 0 { PREPARE_EXPECTED } else { Duration::ZERO },
             measure_expected: (self.duration + self.warm_up) * Pair::TURNS,
-            case: *case,
+            case,
         };
-        vec![Group { name: "all".to_owned(), variants: CASES.iter().enumerate().map(variant).collect() }]
+        let group = |name: &str, has_tls| {
+            let cases = self.cases().into_iter().filter(|case| case.has_tls == has_tls);
+            Group { name: name.to_owned(), variants: cases.enumerate().map(variant).collect() }
+        };
+        let groups = [group("plain", false), group("tls", true)];
+        groups.into_iter().filter(|group| !group.variants.is_empty()).collect()
     }
 
     fn workloads(&self) -> BTreeMap<String, String> {
         CASES.iter().map(|case| (case.operation.to_owned(), self.workload(case).text())).collect()
     }
 
-    async fn prepare(&mut self, context: &Context<'_>, _: &Case) -> Result<()> {
-        if self.pair.is_none() {
+    async fn prepare(&mut self, context: &Context<'_>, case: &Case) -> Result<()> {
+        if self.pair.as_ref().is_none_or(|(_, has_tls)| *has_tls != case.has_tls) {
+            // The two that ran before end first.
+            self.pair = None;
+            let all = Settings { has_tls: case.has_tls, ..self.settings.clone() };
             let settings = THREADS.map(|count| match self.further {
-                Further::Workers => Settings { workers: Some(count), ..self.settings.clone() },
-                Further::Shards => Settings { shards: Some(count), ..self.settings.clone() },
-                Further::IoThreads => Settings { io_threads: Some(count), ..self.settings.clone() },
+                Further::Workers => Settings { workers: Some(count), ..all.clone() },
+                Further::Shards => Settings { shards: Some(count), ..all.clone() },
+                Further::IoThreads => Settings { io_threads: Some(count), ..all.clone() },
             });
-            self.pair = Some(Pair::start(context, settings, self.load(&CASES[0])).await?);
+            self.pair = Some((Pair::start(context, settings, self.load(&CASES[0])).await?, case.has_tls));
         }
         Ok(())
     }
 
     async fn measure(&mut self, context: &Context<'_>, case: &Case) -> Result<Vec<Run>> {
         let load = self.load(case);
-        let pair = self.pair.as_mut().context("the nodes are started before the first turn")?;
+        let (pair, _) = self.pair.as_mut().context("the nodes are started before the first turn")?;
         pair.measure(context, THREADS.map(|count| case.name(count)), &load).await
     }
 
@@ -191,7 +215,7 @@ impl Experiment for Workers {
             "target",
         ];
         let rows: Vec<_> =
-            CASES.iter().flat_map(|case| THREADS.map(|workers| row(case, workers, runs))).flatten().collect();
+            self.cases().iter().flat_map(|case| THREADS.map(|threads| row(case, threads, runs))).flatten().collect();
         let notes = vec![format!(
             "One node, {CLIENTS} clients, rows of {VALUE_SIZE} bytes; reads linearizable at the leader. Median \
              (min-max); ratios are those of runs that followed each other. The generator runs on the same machine: on two cores no ratio \
@@ -203,10 +227,10 @@ impl Experiment for Workers {
     }
 }
 
-fn row(case: &Case, workers: usize, runs: &[Run]) -> Option<Vec<String>> {
-    let figures = Figures::of(runs, &case.name(workers), &case.name(1))?;
+fn row(case: &Case, threads: usize, runs: &[Run]) -> Option<Vec<String>> {
+    let figures = Figures::of(runs, &case.name(threads), &case.name(1))?;
     Some(vec![
-        case.name(workers),
+        case.name(threads),
         figures.per_s.to_string(),
         or_na(figures.p50_ms),
         or_na(figures.p99_ms),
