@@ -34,6 +34,9 @@ pub(crate) struct NodesArguments {
     tls: TlsArguments,
 }
 
+/// Where TLS is read from, and a user and the file with its password.
+pub(crate) type AccessFiles = (Option<ClientTlsFiles>, Option<(String, PathBuf)>);
+
 /// Which cluster, and how to print.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ClusterArguments {
@@ -91,6 +94,26 @@ impl NodesArguments {
     pub(crate) fn tls(&self) -> Result<Option<ClientTls>> {
         Ok(self.tls.files()?.as_ref().map(ClientTls::load).transpose()?)
     }
+
+    /// What nodes are asked with.
+    pub(crate) fn access(&self, credentials: &CredentialArguments) -> Result<Access> {
+        self.check(credentials)?;
+        Ok(Access { tls: self.tls()?, credentials: credentials.credentials()? })
+    }
+
+    /// Whether a user can log in, if one is given.
+    fn check(&self, credentials: &CredentialArguments) -> Result<()> {
+        let has_user = credentials.are_given();
+        ensure!(
+            !has_user || self.tls.tls_ca.is_some(),
+            "--user needs --tls-ca: a password is proven on encrypted connections only"
+        );
+        ensure!(
+            !has_user || self.tls.tls_certificate.is_none(),
+            "--user and --tls-certificate both say who you are: give one of them"
+        );
+        Ok(())
+    }
 }
 
 impl ClusterArguments {
@@ -118,23 +141,14 @@ impl ClusterArguments {
 
     /// How single nodes are asked.
     pub(crate) fn access(&self) -> Result<Access> {
-        let (tls, credentials) = (self.nodes.tls()?, self.credentials.credentials()?);
-        let has_certificate = self.nodes.tls.tls_certificate.is_some();
-        ensure!(
-            credentials.is_none() || tls.is_some(),
-            "--user needs --tls-ca: a password is proven on encrypted connections only"
-        );
-        ensure!(
-            credentials.is_none() || !has_certificate,
-            "--user and --tls-certificate both say who you are: give one of them"
-        );
-        Ok(Access { tls, credentials })
+        self.nodes.access(&self.credentials)
     }
 
-    /// Where what connections are encrypted with is read from, for processes that show a certificate.
-    pub(crate) fn tls_files(&self) -> Result<Option<ClientTlsFiles>> {
-        ensure!(!self.credentials.are_given(), "this command takes a certificate, and no --user");
-        self.nodes.tls.files()
+    /// Where what nodes are asked with is read from, for other processes: what connections are encrypted with, and the user and the file with its
+    /// password.
+    pub(crate) fn files(&self) -> Result<AccessFiles> {
+        self.nodes.check(&self.credentials)?;
+        Ok((self.nodes.tls.files()?, self.credentials.files()?))
     }
 
     fn options(&self, timeout: Duration) -> ClientOptions {

@@ -4,8 +4,8 @@
 //! client ──> 127.0.0.1:34601 ──> whichever node answers        the "meta server" of clients
 //!        ──> 127.0.0.1:34602 ──> node 1                        named in the partition maps that clients get
 //!        ──> 127.0.0.1:34603 ──> node 2
-//!    in the clear, no further     TLS, with the certificate of who runs the sidecar
-//!    than this machine
+//!    in the clear, no further     TLS, with the certificate or the password of
+//!    than this machine            who runs the sidecar
 //! ```
 //!
 //! Each connection of a client has one to a node of its own, and ends with it; nothing is shared but the ports and the limits.
@@ -13,14 +13,15 @@
 mod connection;
 mod ports;
 
+use crate::access::Access;
 use crate::cluster::NodesArguments;
 use crate::exit::Exit;
 use crate::log::announce;
+use crate::password::CredentialArguments;
 use crate::runtime;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use connection::Upstream;
-use hedgerow_client::ClientTls;
 use hedgerow_env::os::raise_file_limit;
 use hedgerow_tls::Stream;
 use hedgerow_wire::Address;
@@ -43,39 +44,44 @@ pub(crate) struct SidecarArguments {
     /// Where clients find the cluster: their meta server. Each port after it stands for one node; port 0 takes free ones.
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:34601")]
     listen: SocketAddrV4,
-    /// Listen where other machines reach it, too: whoever does acts with this certificate, and what they say is not encrypted.
+    /// Listen where other machines reach it, too: whoever does acts as you, and what they say is not encrypted.
     #[arg(long)]
     insecure_listen: bool,
     #[command(flatten)]
     nodes: NodesArguments,
+    #[command(flatten)]
+    credentials: CredentialArguments,
 }
 
 /// What all connections share.
 struct Sidecar {
     /// Addresses of nodes, as they were given.
     cluster: Vec<String>,
-    tls: Mutex<ClientTls>,
+    access: Mutex<Access>,
     ports: Mutex<Ports>,
     room: Arc<Semaphore>,
 }
 
 /// Serves clients until it is told to stop.
 pub(crate) fn run(arguments: &SidecarArguments) -> Result<Exit> {
-    let tls = read_tls(&arguments.nodes)?;
+    let access = read_access(arguments)?;
     check_listen(arguments)?;
     if let Err(error) = raise_file_limit() {
         tracing::warn!(%error, "the limit of open files could not be raised");
     }
-    runtime::block_on(serve(arguments, tls))
+    runtime::block_on(serve(arguments, access))
 }
 
-fn read_tls(nodes: &NodesArguments) -> Result<ClientTls> {
-    nodes
-        .tls()?
-        .context("without --tls-ca there is nothing to do: clients of Pegasus reach a cluster without TLS themselves")
+fn read_access(arguments: &SidecarArguments) -> Result<Access> {
+    let access = arguments.nodes.access(&arguments.credentials.read_anew())?;
+    ensure!(
+        access.tls.is_some(),
+        "without --tls-ca there is nothing to do: clients of Pegasus reach a cluster without TLS themselves"
+    );
+    Ok(access)
 }
 
-/// Whoever reaches a sidecar acts with its certificate.
+/// Whoever reaches a sidecar acts as who runs it.
 fn check_listen(arguments: &SidecarArguments) -> Result<()> {
     let listen = arguments.listen;
     ensure!(
@@ -87,14 +93,14 @@ fn check_listen(arguments: &SidecarArguments) -> Result<()> {
     }
     ensure!(
         arguments.insecure_listen,
-        "--listen {listen}: other machines reach it, and would act with this certificate, unencrypted; 127.0.0.1 is reached from this machine \
+        "--listen {listen}: other machines reach it, and would act as you, unencrypted; 127.0.0.1 is reached from this machine \
          alone, and --insecure-listen says that you know"
     );
-    tracing::warn!(%listen, "everybody who reaches this address acts with this certificate, and nothing is encrypted up to here");
+    tracing::warn!(%listen, "everybody who reaches this address acts as who runs this sidecar, and nothing is encrypted up to here");
     Ok(())
 }
 
-async fn serve(arguments: &SidecarArguments, tls: ClientTls) -> Result<Exit> {
+async fn serve(arguments: &SidecarArguments, access: Access) -> Result<Exit> {
     let (mut interrupted, mut terminated) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut hung_up = signal(SignalKind::hangup())?;
     let cluster: Vec<String> = arguments.nodes.cluster.iter().map(|name| name.trim().to_owned()).collect();
@@ -106,8 +112,8 @@ async fn serve(arguments: &SidecarArguments, tls: ClientTls) -> Result<Exit> {
         ensure!(node != listen, "{node} is the sidecar itself: --cluster names the nodes");
         ports.near(Address::new(node));
     }
-    let (tls, ports, room) = (Mutex::new(tls), Mutex::new(ports), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
-    let sidecar = Arc::new(Sidecar { cluster, tls, ports, room });
+    let (access, ports, room) = (Mutex::new(access), Mutex::new(ports), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
+    let sidecar = Arc::new(Sidecar { cluster, access, ports, room });
     runtime::spawn(accept(Arc::clone(&sidecar), meta, Upstream::any()));
     announce(&format!("ready: {listen} is the meta server of {}", sidecar.cluster.join(",")));
     loop {
@@ -116,7 +122,7 @@ async fn serve(arguments: &SidecarArguments, tls: ClientTls) -> Result<Exit> {
                 announce(&format!("{near} stands for {far}"));
                 runtime::spawn(accept(Arc::clone(&sidecar), listener, Upstream::node(far)));
             }
-            Some(()) = hung_up.recv() => sidecar.reload(&arguments.nodes),
+            Some(()) = hung_up.recv() => sidecar.reload(arguments),
             _ = interrupted.recv() => break,
             _ = terminated.recv() => break,
         }
@@ -167,8 +173,8 @@ async fn accept(sidecar: Arc<Sidecar>, listener: TcpListener, upstream: Upstream
 impl Sidecar {
     /// Serves a client's connection until one of its ends is closed, or breaks.
     async fn connect(&self, client: TcpStream, upstream: &Upstream) {
-        let tls = lock(&self.tls).clone();
-        let dialled = upstream.dial(&self.cluster, &tls).await;
+        let access = lock(&self.access).clone();
+        let dialled = upstream.dial(&self.cluster, &access).await;
         let (address, node) = match dialled {
             Ok(dialled) => dialled,
             Err(error) => {
@@ -184,14 +190,18 @@ impl Sidecar {
         }
     }
 
-    /// Reads certificates anew, for connections that are made from now on.
-    fn reload(&self, nodes: &NodesArguments) {
-        match read_tls(nodes) {
-            Ok(tls) => {
-                *lock(&self.tls) = tls;
-                tracing::info!("certificates were read anew, for connections that are made from now on");
+    /// Reads certificates and the password anew, for connections that are made from now on.
+    fn reload(&self, arguments: &SidecarArguments) {
+        match read_access(arguments) {
+            Ok(access) => {
+                *lock(&self.access) = access;
+                tracing::info!(
+                    "certificates and the password were read anew, for connections that are made from now on"
+                );
             }
-            Err(error) => tracing::error!(error = format!("{error:#}"), "certificates stay as they were"),
+            Err(error) => {
+                tracing::error!(error = format!("{error:#}"), "certificates and the password stay as they were")
+            }
         }
     }
 }

@@ -2,13 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests that start processes")]
 
 use bytes::{Bytes, BytesMut};
-use hedgerow_testkit::{Cluster, Node, Settings, USER};
+use hedgerow_testkit::{Cluster, Node, ROOT, Settings, USER};
 use hedgerow_wire::call::{ReplyFrame, decode_reply, encode_request_v0, reply_frame_size};
 use hedgerow_wire::message::{GetReply, QueryConfig};
 use hedgerow_wire::{Body, Header, Reply};
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -83,6 +84,12 @@ impl Sidecar {
 
     fn connect(&self) -> TcpStream {
         connect(self.address.parse().unwrap())
+    }
+
+    /// Has it read its files anew.
+    fn hang_up(&self) {
+        let id = self.process.id().to_string();
+        assert!(Command::new("kill").args(["-HUP", &id]).status().unwrap().success());
     }
 
     fn end(mut self) {
@@ -185,6 +192,43 @@ fn clients_without_tls_are_served_and_a_restart_is_survived() {
     cluster.stop().unwrap();
 }
 
+/// Who has a password and no certificate. When it is changed, the sidecar's connections end, and it reads the new one when it is told to.
+#[test]
+fn a_user_with_a_password_runs_one() {
+    let settings = Settings { has_tls: true, ..Settings::of_binary(BINARY.into(), 3) };
+    let cluster = Cluster::start_with(Settings { has_rights: true, has_passwords: true, ..settings }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("password");
+    let write = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    write("a long password\n");
+    let path = file.display().to_string();
+    let root = |words: &[&str]| cluster.run_as(ROOT, words).unwrap();
+    root(&["table", "create", "t", "--partitions", "4"]);
+    root(&["user", "add", "app", "--new-password-file", &path]);
+    root(&["grant", "app", "read:t", "write:t"]);
+    let ca = cluster.client_tls().unwrap().ca;
+    let words = ["--tls-ca".into(), ca, "--user".into(), "app".into(), "--password-file".into(), file.clone()];
+    let sidecar = Sidecar::start_with(&cluster, &words);
+    sidecar.printed(&["set", "t", "h", "s", "v"]);
+    assert_eq!(sidecar.printed(&["get", "t", "h", "s"]), "v");
+    let refused = sidecar.run(&["table", "drop", "t"]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("user \"app\" has not been given admin:t"), "its rights count: {said}");
+
+    write("another password\n");
+    root(&["user", "password", "app", "--new-password-file", &path]);
+    // Told of by the node that is asked first as soon as its catalogue is new.
+    while sidecar.run(&["get", "t", "h", "s"]).status.success() {}
+    sidecar.wait_for("the password is wrong, or there is no such user");
+    sidecar.hang_up();
+    sidecar.wait_for("certificates and the password were read anew");
+    assert_eq!(sidecar.printed(&["get", "t", "h", "s"]), "v");
+    sidecar.end();
+}
+
 #[test]
 fn who_does_not_read_or_speaks_nonsense_costs_one_connection() {
     let cluster = cluster(1);
@@ -263,17 +307,13 @@ fn certificates_are_read_anew_while_clients_are_served() {
     let (certificate, key) = files.identity.unwrap();
     let own = |name: &str| folder.path().join(name);
     let sidecar = Sidecar::start_with(&cluster, &options(folder.path(), &files.ca, "client-test"));
-    let hang_up = || {
-        let id = sidecar.process.id().to_string();
-        assert!(Command::new("kill").args(["-HUP", &id]).status().unwrap().success());
-    };
     assert_eq!(sidecar.run(&["get", "t", "h", "s", "--timeout", "1"]).status.code(), Some(3));
     std::fs::copy(certificate, own("client-test.pem")).unwrap();
-    hang_up();
-    sidecar.wait_for("certificates stay as they were");
+    sidecar.hang_up();
+    sidecar.wait_for("certificates and the password stay as they were");
     std::fs::copy(key, own("client-test-key.pem")).unwrap();
-    hang_up();
-    sidecar.wait_for("certificates were read anew");
+    sidecar.hang_up();
+    sidecar.wait_for("certificates and the password were read anew");
     assert_eq!(sidecar.printed(&["get", "t", "h", "s"]), "v");
     sidecar.end();
 }

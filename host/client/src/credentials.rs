@@ -2,16 +2,19 @@
 
 use crate::error::{Error, Result};
 use crate::lock::lock;
-use crate::lost::Lost;
-use crate::runtime::{Reader, Writer, compute, now, random_bytes};
+use crate::lost::{Lost, lost_error};
+use crate::password_file;
+use crate::runtime::{Reader, Writer, compute, halves, now, random_bytes};
 use bytes::BytesMut;
 use hedgerow_scram::{Login, MECHANISM, Nonce, Password, Salted};
+use hedgerow_tls::Stream;
 use hedgerow_wire::call;
 use hedgerow_wire::message::{Negotiation, NegotiationReply, NegotiationStatus};
 use hedgerow_wire::{Body, Header, Reply};
 use std::fmt;
 use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -63,6 +66,22 @@ impl Credentials {
     pub fn new(user: impl Into<String>, password: &str) -> Result<Self> {
         let password = Password::new(password).map_err(|error| Error::invalid(error.to_string()))?;
         Ok(Self { user: user.into(), password: Arc::new(password), hashed: Arc::default(), refused: Arc::default() })
+    }
+
+    /// The same, with the password in a file: its first line, of at most 4,096 bytes. Fails with [`crate::ErrorKind::Invalid`] too if it cannot be read, or if
+    /// others than its owner may read it.
+    pub fn from_file(user: impl Into<String>, path: &Path) -> Result<Self> {
+        let password = password_file::read(path).map_err(|error| Error::invalid(error.to_string()))?;
+        Self::new(user, &password)
+    }
+
+    /// Logs in on a connection that the program has made itself, with [`crate::ClientTls::connect`], before anything is asked on it. Fails with
+    /// [`crate::ErrorKind::NotAllowed`] if the node does not let the user in, and with [`crate::ErrorKind::Unreachable`] if the connection breaks.
+    pub async fn log_in_on(&self, stream: &Arc<Stream>) -> Result<()> {
+        let unreachable = |error: std::io::Error| lost_error(&Lost::NotConnected(error.to_string()));
+        let address = stream.tcp().peer_addr().map_err(unreachable)?;
+        let (mut reader, mut writer) = halves(Arc::clone(stream));
+        self.log_in((&mut reader, &mut writer), address).await.map_err(|lost| lost_error(&lost))
     }
 
     /// The user.

@@ -218,6 +218,8 @@ mod metrics;
 mod options;
 mod ordered;
 mod pages;
+#[doc(hidden)]
+pub mod password_file;
 mod passwords;
 mod pool;
 mod profile;

@@ -176,8 +176,12 @@ pub(crate) async fn connect(address: SocketAddr, tls: Option<&ClientTls>) -> io:
         Some(tls) => tls.connect(tcp).await?,
         None => Stream::plain(tcp),
     };
-    let stream = Arc::new(stream);
-    Ok((Reader::Real(Arc::clone(&stream)), Writer::Real(stream)))
+    Ok(halves(Arc::new(stream)))
+}
+
+/// The halves of a real connection.
+pub(crate) fn halves(stream: Arc<Stream>) -> (Reader, Writer) {
+    (Reader::Real(Arc::clone(&stream)), Writer::Real(stream))
 }
 
 fn set_options(tcp: &TcpStream) -> io::Result<()> {

@@ -10,7 +10,8 @@ use crate::workload::Kind;
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use hedgerow_client::{
-    Client, ClientOptions, ClientTls, Error, Expiry, OrderedTable, Range, ReadLevel, ScanOptions, Select, Table,
+    Client, ClientOptions, ClientTls, Credentials, Error, Expiry, OrderedTable, Range, ReadLevel, ScanOptions, Select,
+    Table,
 };
 use hedgerow_types::limit::SCAN_PAGE_ROWS_MAX;
 use std::sync::Arc;
@@ -36,11 +37,20 @@ enum Handle {
     Ordered(OrderedTable),
 }
 
-/// Connects to the cluster at `addresses`.
-pub(crate) async fn connect(addresses: &[String], load: &Load) -> Result<Client> {
+/// What all clients of a load have in common, its files read once: a password takes some milliseconds to hash.
+fn options_of(load: &Load) -> Result<ClientOptions> {
     let labels = load.reading.labels.clone();
     let tls = load.tls.as_ref().map(ClientTls::load).transpose()?;
-    let options = ClientOptions { operation_timeout: load.timeout, labels, tls, ..ClientOptions::default() };
+    let credentials = load.user.as_ref().map(|(user, file)| Credentials::from_file(user, file)).transpose()?;
+    Ok(ClientOptions { operation_timeout: load.timeout, labels, tls, credentials, ..ClientOptions::default() })
+}
+
+/// Connects to the cluster at `addresses`.
+pub(crate) async fn connect(addresses: &[String], load: &Load) -> Result<Client> {
+    connect_with(addresses, options_of(load)?).await
+}
+
+async fn connect_with(addresses: &[String], options: ClientOptions) -> Result<Client> {
     let client = Client::connect_with(addresses, options).await;
     client.with_context(|| format!("cannot connect to the cluster at {}", addresses.join(",")))
 }
@@ -50,9 +60,9 @@ impl Connections {
     pub(crate) async fn open(addresses: &[String], load: &Load, count: u32) -> Result<Self> {
         let counter = Arc::new(Counter::default());
         let (mut handles, mut hedging) = (Vec::with_capacity(count as usize), Vec::new());
-        let is_hedged = !load.hedging.is_off();
+        let (options, is_hedged) = (options_of(load)?, !load.hedging.is_off());
         for _ in 0..count.max(1) {
-            let client = connect(addresses, load).await?;
+            let client = connect_with(addresses, options.clone()).await?;
             let handle = match load.workload.table.kind {
                 Kind::Hash => Handle::Hash(client.open_table(&load.table).await?),
                 Kind::Ordered => Handle::Ordered(client.open_ordered_table(&load.table).await?),

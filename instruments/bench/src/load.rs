@@ -66,6 +66,8 @@ pub struct Load {
     pub program: Option<PathBuf>,
     /// What connections are encrypted with; default: they are not.
     pub tls: Option<ClientTlsFiles>,
+    /// Who logs in, and the file with the password; default: nobody does.
+    pub user: Option<(String, PathBuf)>,
 }
 
 impl Load {
@@ -89,6 +91,7 @@ impl Load {
             server_processes: BTreeMap::new(),
             program: None,
             tls: None,
+            user: None,
         }
     }
 

@@ -147,9 +147,16 @@ fn users_log_in_by_password_at_the_command_line() {
     let of_open = root(&["user", "password", "app", "--new-password-file", &open.display().to_string()]).unwrap_err();
     assert!(format!("{of_open:#}").contains("others than its owner may read it (mode 644)"), "{of_open:#}");
 
-    for line in
-        ["set t h s v", "get t h s --hedge 1ms", "status", "counters", "slow", "verify t", "table transfer t 0 2"]
-    {
+    for line in [
+        "set t h s v",
+        "get t h s --hedge 1ms",
+        "status",
+        "counters",
+        "slow",
+        "verify t",
+        "table transfer t 0 2",
+        "bench run put --rows 100 --clients 4 --processes 2 --seconds 1 --warm-up 0 --no-results",
+    ] {
         let (code, said) = as_user(&cluster, "app", &right, line);
         assert_eq!(code, Some(0), "{line}: {said}");
         assert!(!said.contains("SCRAM"), "{line}: {said}");

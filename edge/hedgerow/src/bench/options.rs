@@ -122,7 +122,7 @@ impl BenchOptions {
     pub(super) fn loads(&self, workload: Workload, cluster: &ClusterArguments) -> Result<Vec<(String, Load)>> {
         let Ok(warm_up) = Duration::try_from_secs_f64(self.warm_up) else { bail!("--warm-up must not be negative") };
         let hedging = Hedging::of(&self.hedging.options(false))?;
-        let tls = cluster.tls_files()?;
+        let (tls, user) = cluster.files()?;
         let load = |(variant, arrivals): (String, Arrivals)| {
             let load = Load {
                 reading: Reading {
@@ -141,6 +141,7 @@ impl BenchOptions {
                 timeout: cluster.timeout.unwrap_or(BULK_TIMEOUT),
                 table: self.table.clone(),
                 tls: tls.clone(),
+                user: user.clone(),
                 spin: Duration::from_micros(self.spin),
                 server_processes: self.server.iter().cloned().collect(),
                 ..Load::new(self.adapted(workload.clone()), arrivals)

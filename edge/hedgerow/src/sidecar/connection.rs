@@ -3,14 +3,15 @@
 //! What is read on one side is written on the other one before more is read, so that who does not read is not read from either, and
 //! keeps no memory but these buffers.
 
+use crate::access::Access;
 use crate::runtime;
 use anyhow::{Context as _, Result, anyhow};
 use bytes::BytesMut;
-use hedgerow_client::ClientTls;
 use hedgerow_tls::{Stream, is_disbelief};
 use hedgerow_wire::{Address, Relay};
 use std::io;
 use std::net::SocketAddrV4;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -44,11 +45,11 @@ impl Upstream {
     }
 
     /// Connects to it, and says to whom. An error says why each node that was tried was not reached.
-    pub(super) async fn dial(&self, cluster: &[String], tls: &ClientTls) -> Result<(String, Stream)> {
+    pub(super) async fn dial(&self, cluster: &[String], access: &Access) -> Result<(String, Arc<Stream>)> {
         let last = match self {
             Self::Node(address) => {
                 let address = address.to_string();
-                let stream = dial(&address, tls).await?;
+                let stream = dial(&address, access).await?;
                 return Ok((address, stream));
             }
             Self::Any(last) => last,
@@ -56,7 +57,7 @@ impl Upstream {
         let mut reasons = Vec::new();
         let first = last.load(Ordering::Relaxed);
         for place in (0..cluster.len()).map(|offset| (first + offset) % cluster.len()) {
-            match dial(&cluster[place], tls).await {
+            match dial(&cluster[place], access).await {
                 Ok(stream) => {
                     last.store(place, Ordering::Relaxed);
                     return Ok((cluster[place].clone(), stream));
@@ -68,14 +69,21 @@ impl Upstream {
     }
 }
 
-async fn dial(address: &str, tls: &ClientTls) -> Result<Stream> {
+async fn dial(address: &str, access: &Access) -> Result<Arc<Stream>> {
     let dialling = async {
         let tcp = TcpStream::connect(address).await?;
         tcp.set_nodelay(true)?;
         watch(&tcp)?;
-        tls.connect(tcp).await
+        let stream = Arc::new(match &access.tls {
+            Some(tls) => tls.connect(tcp).await?,
+            None => Stream::plain(tcp),
+        });
+        if let Some(credentials) = &access.credentials {
+            credentials.log_in_on(&stream).await.map_err(io::Error::other)?;
+        }
+        Ok(stream)
     };
-    let dialled = runtime::timeout(DIAL_MAX, dialling).await;
+    let dialled: Option<io::Result<_>> = runtime::timeout(DIAL_MAX, dialling).await;
     dialled.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into())).with_context(|| format!("connecting to {address}"))
 }
 

@@ -26,6 +26,8 @@ use tokio::task::{LocalSet, yield_now};
 const UNDER_WAY_MAX: usize = 4 << 20;
 /// What a frame takes beside its bytes.
 const FRAME_COST: usize = 64;
+/// Frames up to this size are copied: each would keep the room of the read that brought it, sixteen times as much or more.
+const COPIED_MAX: usize = 1 << 10;
 
 /// The threads. When this is dropped they close their connections, and are waited for.
 pub(crate) struct IoThreads {
@@ -305,7 +307,8 @@ impl Taker for IoThread {
     }
 
     fn take(&self, id: ConnectionId, frame: Bytes, _: Now) {
-        self.came(id, Item::Frame(frame));
+        let is_small = frame.len() <= COPIED_MAX;
+        self.came(id, Item::Frame(if is_small { Bytes::copy_from_slice(&frame) } else { frame }));
     }
 
     fn refuse(&self, id: ConnectionId) {
