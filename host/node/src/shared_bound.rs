@@ -53,6 +53,11 @@ impl SharedBound {
         fits(self.all(), self.most) || fits(self.own(), self.part)
     }
 
+    /// Whether there would be room for so much if this one kept nothing.
+    pub(crate) fn may_have(&self, size: usize) -> bool {
+        size <= self.part || (self.all() - self.own()).saturating_add(size) <= self.most
+    }
+
     /// Whether all keep more than `percent` of what they may, and this one more than that of its part: where another one has too much, that
     /// one sees to it.
     pub(crate) fn is_beyond(&self, percent: usize) -> bool {
@@ -104,6 +109,7 @@ mod tests {
         assert!(heavy.has_room(10) && !heavy.has_room(11), "what the other one leaves");
         assert!(light.has_room(50) && !light.has_room(51), "its part, whatever the other one keeps");
         light.add(20);
+        assert!(light.may_have(50) && !light.may_have(51) && heavy.may_have(80) && !heavy.may_have(81));
         assert!(heavy.is_beyond(100) && !light.is_beyond(100), "who has more than its part gives way");
         heavy.subtract(10);
         assert!(!heavy.is_beyond(100) && !heavy.has_room(1) && light.has_room(30));

@@ -380,6 +380,11 @@ impl Serving<'_> {
     /// Refuses reads for the sake of another one: extra attempts for that of a first one, the newest first, and then the newest of a
     /// connection that has much more in the same lane.
     fn make_room(&mut self, lane: Lane, newcomer: ConnectionId, bytes: usize, now: Now) {
+        // What other shards keep is not given up here.
+        let queue = &self.requests.queue;
+        if queue.bytes.all() > queue.bytes.own() && !queue.bytes.may_have(bytes) {
+            return;
+        }
         while lane == Lane::First && self.lacks_room(lane, bytes) {
             let newest = self.requests.queue.newest(Lane::Extra);
             if !newest.is_some_and(|slot| self.shed(Lane::Extra, slot, now)) {
