@@ -82,6 +82,13 @@ impl Item {
             Self::NoFrame => FRAME_COST,
         }
     }
+
+    fn hand_to(self, host: &Host, id: ConnectionId, now: Now) {
+        match self {
+            Self::Frame(frame) => host.take(id, frame, now),
+            Self::NoFrame => host.refuse(id),
+        }
+    }
 }
 
 impl Way {
@@ -112,6 +119,10 @@ struct Waiting {
 }
 
 impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
     fn put(&mut self, id: ConnectionId, item: Item) {
         let queue = self.frames.entry(id).or_default();
         if queue.is_empty() {
@@ -220,23 +231,35 @@ impl IoThreads {
         while host.is_open() && host.takes() {
             let next = self.waiting.borrow_mut().take_turn();
             let Some((id, items)) = next else { return };
-            let share = if self.waiting.borrow().order.is_empty() { usize::MAX } else { SHARE };
+            let share = if self.waiting.borrow().is_empty() { usize::MAX } else { SHARE };
             let left = self.take(host, id, items, share);
             self.waiting.borrow_mut().put_back(id, left);
         }
-        if host.is_open() && !self.waiting.borrow().order.is_empty() {
+        if host.is_open() && !self.waiting.borrow().is_empty() {
             host.wake.notify_one();
         }
     }
 
+    /// Takes what the threads have gathered. As long as nobody waits and the node takes frames, it has them at once.
     fn take_reports(&self, host: &Host) {
         for way in &self.ways {
-            for report in std::mem::take(&mut *lock(&way.reports)) {
+            let reports = std::mem::take(&mut *lock(&way.reports));
+            if reports.is_empty() {
+                continue;
+            }
+            let (now, mut cost) = (OsClock.read(), 0);
+            for report in reports {
                 match report {
+                    Report::Came(id, item) if self.waiting.borrow().is_empty() && host.is_open() && host.takes() => {
+                        cost += item.cost();
+                        item.hand_to(host, id, now);
+                    }
                     Report::Came(id, item) => self.waiting.borrow_mut().put(id, item),
                     Report::Unread(id) => super::refuse_unread(host, id),
                 }
             }
+            way.note_taken(cost);
+            host.note_busy(now);
         }
     }
 
@@ -247,10 +270,7 @@ impl IoThreads {
         while host.takes() && host.taken() - begun < share {
             let Some(item) = items.pop_front() else { break };
             cost += item.cost();
-            match item {
-                Item::Frame(frame) => host.take(id, frame, now),
-                Item::NoFrame => host.refuse(id),
-            }
+            item.hand_to(host, id, now);
         }
         self.way_of(id).note_taken(cost);
         host.note_busy(now);
