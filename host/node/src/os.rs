@@ -258,10 +258,12 @@ impl Host {
 
     /// A reply, which has left after [`Host::flush_to_clients`].
     fn send_to_client(&self, id: ConnectionId, bytes: BytesMut) {
-        match &self.io_threads {
+        let is_full = match &self.io_threads {
             Some(threads) => threads.send(id, bytes),
-            None if self.clients.send(id, bytes) => refuse_unread(self, id),
-            None => {}
+            None => self.clients.send(id, bytes),
+        };
+        if is_full {
+            refuse_unread(self, id);
         }
     }
 

@@ -33,6 +33,8 @@ const COPIED_MAX: usize = 1 << 10;
 pub(crate) struct IoThreads {
     /// To and from each of them.
     ways: Vec<Arc<Way>>,
+    /// Bytes of replies that may wait for one of them.
+    replies_max: usize,
     threads: Vec<JoinHandle<()>>,
     /// Replies of this turn, by thread.
     orders: RefCell<Vec<Vec<Order>>>,
@@ -50,6 +52,8 @@ struct Way {
     under_way: AtomicUsize,
     /// There is room again for more.
     has_room: Notify,
+    /// Bytes of replies that the thread has not got to yet.
+    replies: AtomicUsize,
 }
 
 /// From the node to a thread.
@@ -180,7 +184,8 @@ impl IoThreads {
         };
         let threads = ways.iter().map(thread).collect::<io::Result<_>>()?;
         let orders = RefCell::new((0..count).map(|_| Vec::new()).collect());
-        Ok(Some(Self { ways, threads, orders, waiting: RefCell::default() }))
+        let replies_max = config.unread_bytes_max / count;
+        Ok(Some(Self { ways, replies_max, threads, orders, waiting: RefCell::default() }))
     }
 
     fn number_of(&self, id: ConnectionId) -> usize {
@@ -206,9 +211,13 @@ impl IoThreads {
         host.wake.notify_one();
     }
 
-    /// A reply, which leaves with [`IoThreads::flush`].
-    pub(super) fn send(&self, id: ConnectionId, bytes: BytesMut) {
+    /// A reply, which leaves with [`IoThreads::flush`]. Returns whether as much waits for the connection's thread as may: encrypting and writing may take it
+    /// longer than the node takes for reading.
+    pub(super) fn send(&self, id: ConnectionId, bytes: BytesMut) -> bool {
+        let before = self.way_of(id).replies.fetch_add(bytes.len(), Ordering::Relaxed);
+        let is_full = before + bytes.len() >= self.replies_max;
         self.orders.borrow_mut()[self.number_of(id)].push(Order::Send(id, bytes));
+        is_full
     }
 
     /// Closes a connection, as [`Connections::close`].
@@ -365,9 +374,11 @@ fn run(runtime: &Runtime, thread: &Rc<IoThread>, arrivals: &mpsc::UnboundedSende
                         super::spawn("a connection's task", arrivals.clone(), serve);
                     }
                     Order::Send(id, bytes) => {
+                        let size = bytes.len();
                         if thread.connections.send(id, bytes) {
                             thread.report(&mut vec![Report::Unread(id)]);
                         }
+                        thread.way.replies.fetch_sub(size, Ordering::Relaxed);
                     }
                     Order::Close(id) => thread.connections.close(id),
                     Order::Stop => return,
@@ -390,6 +401,7 @@ async fn serve(thread: Rc<IoThread>, stream: Detached, id: ConnectionId, buffer:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hedgerow_types::NodeId;
 
     fn frames(numbers: impl IntoIterator<Item = u8>) -> impl Iterator<Item = Item> {
         numbers.into_iter().map(|number| Item::Frame(Bytes::copy_from_slice(&[number])))
@@ -428,6 +440,23 @@ mod tests {
         assert_eq!((numbers(&waiting.take_of(ids[1])), numbers(&waiting.take_of(ids[1]))), (vec![1, 2], vec![]));
         waiting.put(ids[1], Item::NoFrame);
         assert_eq!(waiting.order, [ids[0], ids[2], ids[1]]);
+    }
+
+    /// Replies that the thread does not get to as fast as the node answers.
+    #[test]
+    fn n4a_replies_that_wait_for_a_thread_have_a_bound() {
+        let mut config = Config::new(NodeId(1), BTreeMap::new(), Vec::new(), 1);
+        config.unread_bytes_max = 200;
+        let (arrivals, _inbox) = mpsc::unbounded_channel();
+        let threads = IoThreads::start(2, &config, &Arc::default(), &arrivals).unwrap().unwrap();
+        let reply = || threads.send(ConnectionId(4), BytesMut::from(&[0; 60][..]));
+        assert!(!reply() && reply(), "of 200 bytes the thread's part is 100");
+        threads.flush();
+        // It has thrown them away: there is no such connection.
+        while threads.ways[0].replies.load(Ordering::Relaxed) > 0 {
+            std::thread::yield_now();
+        }
+        assert!(!reply());
     }
 
     /// A thread that has filled its way waits, and is told when there is room.
