@@ -103,7 +103,7 @@ impl NodesArguments {
 
     /// Whether a user can log in, if one is given.
     fn check(&self, credentials: &CredentialArguments) -> Result<()> {
-        let has_user = credentials.are_given();
+        let has_user = credentials.have_user();
         ensure!(
             !has_user || self.tls.tls_ca.is_some(),
             "--user needs --tls-ca: a password is proven on encrypted connections only"

@@ -25,8 +25,8 @@ pub(crate) struct CredentialArguments {
 
 impl CredentialArguments {
     /// Whether somebody is to log in.
-    pub(crate) const fn are_given(&self) -> bool {
-        self.user.is_some() || self.password_file.is_some()
+    pub(crate) const fn have_user(&self) -> bool {
+        self.user.is_some()
     }
 
     /// Who logs in, if somebody does, and where the password is.
@@ -39,9 +39,10 @@ impl CredentialArguments {
         }
     }
 
-    /// The same with what is in the file now.
+    /// The same with what is in the file now. What was asked for is not asked for again.
     pub(crate) fn read_anew(&self) -> Self {
-        Self { known: Arc::default(), ..self.clone() }
+        let known = if self.password_file.is_some() { Arc::default() } else { Arc::clone(&self.known) };
+        Self { known, ..self.clone() }
     }
 
     /// Who logs in, if somebody does. May ask for the password.
