@@ -14,6 +14,8 @@ const CLIENTS_MIN: u64 = 64;
 const OTHERS: u64 = 96;
 /// Connections with each other node, two each way, with those that replace others, and one that says not who it is.
 const PER_PEER: u64 = 6;
+/// What a thread for clients' sockets opens for itself.
+const PER_IO_THREAD: u64 = 4;
 /// Log files beside those that are in use: being created, being read, spare.
 const LOG_SPARE: u64 = 16;
 /// Log that is kept for others may need files for so many times its limit: twice that while checkpoints are on their way, in files that
@@ -33,7 +35,8 @@ impl Config {
     /// The same without those of the log that is kept for others.
     fn files_of_node_alone(&self) -> u64 {
         let log = self.wal.segments_max as u64 + LOG_SPARE;
-        OTHERS + self.data.len() as u64 * log + self.peers.len() as u64 * PER_PEER
+        let io_threads = (self.io_threads as u64).saturating_sub(1) * PER_IO_THREAD;
+        OTHERS + io_threads + self.data.len() as u64 * log + self.peers.len() as u64 * PER_PEER
     }
 
     /// Files that all data directories together may need beyond [`hedgerow_wal::Options::segments_max`] for what they keep for others, as far as there

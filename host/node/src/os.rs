@@ -459,8 +459,11 @@ async fn drive(
         let has_queued = host.node.borrow().has_queued();
         alarm.set(host.node.borrow().wakes_at());
         if has_queued {
-            // Connections are read first: what they bring may cancel what is queued.
             host.wake.notify_one();
+        }
+        // Connections are read first: what they bring may cancel what is queued. Other threads may give the word for the next turn before this one has
+        // ended, each time, and neither nodes nor time would be heard of.
+        if has_queued || host.io_threads.is_some() {
             tokio::task::yield_now().await;
         }
     }

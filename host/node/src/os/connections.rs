@@ -103,6 +103,8 @@ pub(super) struct Connection {
     /// What has come of a frame that is not whole yet.
     unfinished: Cell<Unfinished>,
     is_closing: Cell<bool>,
+    /// What came was no frame: nothing more is read.
+    is_refused: Cell<bool>,
     /// Nothing more is written or read.
     is_cut: Cell<bool>,
     in_line: InLine,
@@ -142,6 +144,7 @@ impl Connection {
             taken_at: Cell::new(now),
             unfinished: Cell::new(Unfinished { bytes: 0, begun: now, came: now }),
             is_closing: Cell::new(false),
+            is_refused: Cell::new(false),
             is_cut: Cell::new(false),
             in_line: InLine::default(),
             waker: RefCell::new(None),
@@ -385,7 +388,10 @@ async fn wait_for_turn(taker: &impl Taker, connection: &Connection) {
     let next = poll_fn(|context| {
         connection.remember(context);
         let is_cut = connection.is_cut.get();
-        if is_cut || connection.has_unsent() && connection.stream.poll_write_ready(context).is_ready() {
+        let has_unsent = connection.has_unsent();
+        let is_over = connection.is_closing.get() && !has_unsent;
+        let may_write = has_unsent && connection.stream.poll_write_ready(context).is_ready();
+        if is_cut || is_over || may_write || is_closed_by_client(context, connection.stream.tcp()) {
             return Poll::Ready(());
         }
         turn.as_mut().poll(context)
@@ -420,7 +426,7 @@ fn poll_connection(
             }
             continue;
         }
-        if connection.is_closing.get() || unsent >= UNSENT_MAX {
+        if connection.is_closing.get() || connection.is_refused.get() || unsent >= UNSENT_MAX {
             taker.connections().line.leave(id, &connection.in_line);
             return Poll::Pending;
         }
@@ -500,6 +506,7 @@ fn take_frames(taker: &impl Taker, connection: &Connection, id: ConnectionId, bu
             Err(reason) => {
                 tracing::debug!(connection = id.0, %reason, "a client's connection is closed");
                 buffer.clear();
+                connection.is_refused.set(true);
                 taker.refuse(id);
                 has_any = true;
                 break;

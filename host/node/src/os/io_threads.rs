@@ -24,6 +24,8 @@ use tokio::task::{LocalSet, yield_now};
 
 /// Bytes of frames that one thread may have under way to the node. One frame may be larger.
 const UNDER_WAY_MAX: usize = 4 << 20;
+/// Bytes of replies that may wait for a thread, at least.
+const REPLIES_MIN: usize = 16 << 20;
 /// What a frame takes beside its bytes.
 const FRAME_COST: usize = 64;
 /// Frames up to this size are copied: each would keep the room of the read that brought it, sixteen times as much or more.
@@ -33,8 +35,6 @@ const COPIED_MAX: usize = 1 << 10;
 pub(crate) struct IoThreads {
     /// To and from each of them.
     ways: Vec<Arc<Way>>,
-    /// Bytes of replies that may wait for one of them.
-    replies_max: usize,
     threads: Vec<JoinHandle<()>>,
     /// Replies of this turn, by thread.
     orders: RefCell<Vec<Vec<Order>>>,
@@ -42,7 +42,6 @@ pub(crate) struct IoThreads {
 }
 
 /// What the node and a thread have for each other.
-#[derive(Default)]
 struct Way {
     orders: Mutex<Vec<Order>>,
     /// There are orders.
@@ -52,8 +51,9 @@ struct Way {
     under_way: AtomicUsize,
     /// There is room again for more.
     has_room: Notify,
-    /// Bytes of replies that the thread has not got to yet.
+    /// Bytes of replies that the thread has not got to yet, and how many may be before the node takes no more frames.
     replies: AtomicUsize,
+    replies_max: usize,
 }
 
 /// From the node to a thread.
@@ -96,6 +96,29 @@ impl Item {
 }
 
 impl Way {
+    fn new(replies_max: usize) -> Self {
+        Self {
+            orders: Mutex::default(),
+            ordered: Notify::new(),
+            reports: Mutex::default(),
+            under_way: AtomicUsize::new(0),
+            has_room: Notify::new(),
+            replies: AtomicUsize::new(0),
+            replies_max,
+        }
+    }
+
+    /// Whether the thread falls behind: encrypting and writing may take it longer than the node takes for reading.
+    fn is_behind(&self) -> bool {
+        self.replies.load(Ordering::Relaxed) >= self.replies_max
+    }
+
+    /// The thread has got to so many bytes of replies. Returns whether it has caught up by that.
+    fn note_sent(&self, bytes: usize) -> bool {
+        let before = self.replies.fetch_sub(bytes, Ordering::Relaxed);
+        before >= self.replies_max && before - bytes < self.replies_max
+    }
+
     fn order(&self, orders: impl IntoIterator<Item = Order>) {
         lock(&self.orders).extend(orders);
         self.ordered.notify_one();
@@ -170,7 +193,8 @@ impl IoThreads {
             return Ok(None);
         }
         let buffers = Buffers::default();
-        let ways: Vec<Arc<Way>> = (0..count).map(|_| Arc::default()).collect();
+        let replies_max = (config.unread_bytes_max / count).max(REPLIES_MIN);
+        let ways: Vec<Arc<Way>> = (0..count).map(|_| Arc::new(Way::new(replies_max))).collect();
         let thread = |way: &Arc<Way>| {
             let (way, wake, buffers, config) = (Arc::clone(way), Arc::clone(wake), buffers.clone(), config.clone());
             let arrivals = arrivals.clone();
@@ -182,10 +206,14 @@ impl IoThreads {
                 run(&runtime, &Rc::new(thread), &arrivals);
             })
         };
-        let threads = ways.iter().map(thread).collect::<io::Result<_>>()?;
         let orders = RefCell::new((0..count).map(|_| Vec::new()).collect());
-        let replies_max = config.unread_bytes_max / count;
-        Ok(Some(Self { ways, replies_max, threads, orders, waiting: RefCell::default() }))
+        let mut all = Self { ways, threads: Vec::new(), orders, waiting: RefCell::default() };
+        // Those that run are stopped where one cannot be started.
+        for way in &all.ways {
+            let started = thread(way)?;
+            all.threads.push(started);
+        }
+        Ok(Some(all))
     }
 
     fn number_of(&self, id: ConnectionId) -> usize {
@@ -205,23 +233,26 @@ impl IoThreads {
         let _ = wait.await;
         self.take_reports(host);
         let came = self.waiting.borrow_mut().take_of(id);
-        let left = self.take(host, id, came, usize::MAX);
         // A node that is busy does nothing for nobody.
+        let is_idle = self.is_open(host) && self.waiting.borrow().is_empty();
+        let left = if is_idle { self.take(host, id, came, usize::MAX) } else { came };
         self.way_of(id).note_taken(left.iter().map(Item::cost).sum());
         host.wake.notify_one();
     }
 
-    /// A reply, which leaves with [`IoThreads::flush`]. Returns whether as much waits for the connection's thread as may: encrypting and writing may take it
-    /// longer than the node takes for reading.
+    /// A reply, which leaves with [`IoThreads::flush`]. Returns whether the connection's thread falls behind, and this is much of why.
     pub(super) fn send(&self, id: ConnectionId, bytes: BytesMut) -> bool {
-        let before = self.way_of(id).replies.fetch_add(bytes.len(), Ordering::Relaxed);
-        let is_full = before + bytes.len() >= self.replies_max;
+        let way = self.way_of(id);
+        way.replies.fetch_add(bytes.len(), Ordering::Relaxed);
+        let is_full = bytes.len() >= SHARE && way.is_behind();
         self.orders.borrow_mut()[self.number_of(id)].push(Order::Send(id, bytes));
         is_full
     }
 
-    /// Closes a connection, as [`Connections::close`].
+    /// Closes a connection, as [`Connections::close`]. The node hears no more of what waits there.
     pub(super) fn close(&self, id: ConnectionId) {
+        let left = self.waiting.borrow_mut().take_of(id);
+        self.way_of(id).note_taken(left.iter().map(Item::cost).sum());
         self.orders.borrow_mut()[self.number_of(id)].push(Order::Close(id));
     }
 
@@ -237,16 +268,21 @@ impl IoThreads {
     /// Hands the node what has come, as long as it takes any.
     pub(super) fn take_frames(&self, host: &Host) {
         self.take_reports(host);
-        while host.is_open() && host.takes() {
+        while self.is_open(host) && host.takes() {
             let next = self.waiting.borrow_mut().take_turn();
             let Some((id, items)) = next else { return };
             let share = if self.waiting.borrow().is_empty() { usize::MAX } else { SHARE };
             let left = self.take(host, id, items, share);
             self.waiting.borrow_mut().put_back(id, left);
         }
-        if host.is_open() && !self.waiting.borrow().is_empty() {
+        if self.is_open(host) && !self.waiting.borrow().is_empty() {
             host.wake.notify_one();
         }
+    }
+
+    /// Whether the node takes frames. A thread that has caught up wakes it.
+    fn is_open(&self, host: &Host) -> bool {
+        host.is_open() && !self.ways.iter().any(|way| way.is_behind())
     }
 
     /// Takes what the threads have gathered. As long as nobody waits and the node takes frames, it has them at once.
@@ -259,7 +295,9 @@ impl IoThreads {
             let (now, mut cost) = (OsClock.read(), 0);
             for report in reports {
                 match report {
-                    Report::Came(id, item) if self.waiting.borrow().is_empty() && host.is_open() && host.takes() => {
+                    Report::Came(id, item)
+                        if self.waiting.borrow().is_empty() && self.is_open(host) && host.takes() =>
+                    {
                         cost += item.cost();
                         item.hand_to(host, id, now);
                     }
@@ -367,6 +405,7 @@ fn run(runtime: &Runtime, thread: &Rc<IoThread>, arrivals: &mpsc::UnboundedSende
                 _ = look.tick() => {}
             }
             let orders = std::mem::take(&mut *lock(&thread.way.orders));
+            let mut replies = 0;
             for order in orders {
                 match order {
                     Order::Serve(stream, id, buffer, ended) => {
@@ -374,16 +413,20 @@ fn run(runtime: &Runtime, thread: &Rc<IoThread>, arrivals: &mpsc::UnboundedSende
                         super::spawn("a connection's task", arrivals.clone(), serve);
                     }
                     Order::Send(id, bytes) => {
-                        let size = bytes.len();
+                        replies += bytes.len();
                         if thread.connections.send(id, bytes) {
                             thread.report(&mut vec![Report::Unread(id)]);
                         }
-                        thread.way.replies.fetch_sub(size, Ordering::Relaxed);
                     }
                     Order::Close(id) => thread.connections.close(id),
                     Order::Stop => return,
                 }
             }
+            if thread.way.note_sent(replies) {
+                thread.wake.notify_one();
+            }
+            // The connections' tasks write what the sockets did not take at once, before it is judged who does not read, and read more.
+            yield_now().await;
             thread.connections.make_room();
             thread.connections.close_stuck(OsClock.now());
         }
@@ -445,24 +488,24 @@ mod tests {
     /// Replies that the thread does not get to as fast as the node answers.
     #[test]
     fn n4a_replies_that_wait_for_a_thread_have_a_bound() {
-        let mut config = Config::new(NodeId(1), BTreeMap::new(), Vec::new(), 1);
-        config.unread_bytes_max = 200;
+        let config = Config::new(NodeId(1), BTreeMap::new(), Vec::new(), 1);
         let (arrivals, _inbox) = mpsc::unbounded_channel();
-        let threads = IoThreads::start(2, &config, &Arc::default(), &arrivals).unwrap().unwrap();
-        let reply = || threads.send(ConnectionId(4), BytesMut::from(&[0; 60][..]));
-        assert!(!reply() && reply(), "of 200 bytes the thread's part is 100");
+        let threads = IoThreads::start(64, &config, &Arc::default(), &arrivals).unwrap().unwrap();
+        let reply = |size| threads.send(ConnectionId(64), BytesMut::zeroed(size));
+        assert!(!reply(REPLIES_MIN - 1) && !threads.ways[0].is_behind());
+        assert!(!reply(1_000) && reply(SHARE) && threads.ways[0].is_behind(), "who asks for little is spared");
         threads.flush();
-        // It has thrown them away: there is no such connection.
-        while threads.ways[0].replies.load(Ordering::Relaxed) > 0 {
+        // It throws them away: there is no such connection.
+        while threads.ways[0].is_behind() {
             std::thread::yield_now();
         }
-        assert!(!reply());
+        assert!(!reply(SHARE));
     }
 
     /// A thread that has filled its way waits, and is told when there is room.
     #[tokio::test]
     async fn a_full_way_is_left_when_the_node_takes_something() {
-        let way = Way::default();
+        let way = Way::new(1);
         way.under_way.fetch_add(UNDER_WAY_MAX + 10, Ordering::Relaxed);
         let mut has_room = std::pin::pin!(way.has_room.notified());
         let mut is_told = || is_ready(has_room.as_mut());
