@@ -1,8 +1,9 @@
 //! Threads that own clients' sockets: they read, find frames, encrypt and write, and the node's own thread does none of that. What the two have
 //! for each other goes through a pair of queues, by the batch.
 //!
-//! A connection stays with one thread. Its frames reach the node in the order in which they came, and before the news that it has ended. What
-//! is under way to the node is bounded for each thread; beyond that its connections take turns, as they do before a busy node.
+//! A connection stays with one thread. Its frames reach the node in the order in which they came, and before the news that it has ended; where
+//! others wait, or a thread falls behind, what is left of a connection that has ended is thrown away. What is under way to the node is bounded for
+//! each thread; beyond that its connections take turns, as they do before a busy node.
 
 use super::connections::{Buffers, Connections, LOOK_INTERVAL, SHARE, Taker, converse};
 use super::{Arrival, Host, OsClock, PanicGuard};

@@ -181,7 +181,7 @@ impl Queue {
     /// Whether one more read that keeps so many bytes is too much.
     fn is_full(&self, bytes: usize) -> bool {
         let total = self.total();
-        total >= READS_QUEUED_MAX || (self.bytes.all() > 0 && !self.bytes.has_room(bytes))
+        total >= READS_QUEUED_MAX || (total > 0 && !self.bytes.has_room(bytes))
     }
 
     /// Adds a read behind all others of its lane and connection.
