@@ -237,8 +237,12 @@ impl IoThreads {
         // A node that is busy does nothing for nobody.
         let is_idle = self.is_open(host) && self.waiting.borrow().is_empty();
         let left = if is_idle { self.take(host, id, came, usize::MAX) } else { came };
-        self.way_of(id).note_taken(left.iter().map(Item::cost).sum());
+        self.throw_away(id, &left);
         host.wake.notify_one();
+    }
+
+    fn throw_away(&self, id: ConnectionId, items: &VecDeque<Item>) {
+        self.way_of(id).note_taken(items.iter().map(Item::cost).sum());
     }
 
     /// A reply, which leaves with [`IoThreads::flush`]. Returns whether the connection's thread falls behind, and this is much of why.
@@ -253,7 +257,7 @@ impl IoThreads {
     /// Closes a connection, as [`Connections::close`]. The node hears no more of what waits there.
     pub(super) fn close(&self, id: ConnectionId) {
         let left = self.waiting.borrow_mut().take_of(id);
-        self.way_of(id).note_taken(left.iter().map(Item::cost).sum());
+        self.throw_away(id, &left);
         self.orders.borrow_mut()[self.number_of(id)].push(Order::Close(id));
     }
 
@@ -288,6 +292,8 @@ impl IoThreads {
 
     /// Takes what the threads have gathered. As long as nobody waits and the node takes frames, it has them at once.
     fn take_reports(&self, host: &Host) {
+        // Not for each frame: all threads are asked.
+        let is_open = self.is_open(host);
         for way in &self.ways {
             let reports = std::mem::take(&mut *lock(&way.reports));
             if reports.is_empty() {
@@ -296,9 +302,7 @@ impl IoThreads {
             let (now, mut cost) = (OsClock.read(), 0);
             for report in reports {
                 match report {
-                    Report::Came(id, item)
-                        if self.waiting.borrow().is_empty() && self.is_open(host) && host.takes() =>
-                    {
+                    Report::Came(id, item) if is_open && self.waiting.borrow().is_empty() && host.takes() => {
                         cost += item.cost();
                         item.hand_to(host, id, now);
                     }

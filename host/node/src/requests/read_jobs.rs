@@ -168,12 +168,17 @@ impl Places {
     /// Returns how many bytes are given back.
     fn remove(&mut self, connection: ConnectionId, ticket: u64, bytes: usize) -> usize {
         let Some(tickets) = self.waiting.get_mut(&connection) else { return 0 };
-        let removed = if tickets.remove(&ticket) { (1, bytes) } else { (0, 0) };
-        (self.count, self.bytes) = (self.count - removed.0, self.bytes - removed.1);
+        let given_back = if tickets.remove(&ticket) {
+            self.count -= 1;
+            bytes
+        } else {
+            0
+        };
+        self.bytes -= given_back;
         if tickets.is_empty() {
             self.waiting.remove(&connection);
         }
-        removed.1
+        given_back
     }
 
     /// The newest read of the connection that has most, if that is more than `count`.

@@ -94,6 +94,15 @@ fn start_configured(
     start(config, Arc::new(OsDisk), Arc::clone(engines)).map_err(|error| error.to_string())
 }
 
+/// The only node of its cluster, and its address.
+fn start_alone(root: &Path, configure: impl FnOnce(&mut Config)) -> (Running, String) {
+    let peers = peers(1);
+    let address = peers[&NodeId(1)].clone();
+    let mut config = Config::new(NodeId(1), peers, data_of(root, 1), random_u64());
+    configure(&mut config);
+    (start(config, Arc::new(OsDisk), new_engines()).unwrap(), address)
+}
+
 /// No rows of the last flushes stay in memory, where nobody would notice that their table is damaged.
 fn new_engines() -> Arc<dyn Engines> {
     Arc::new(RocksEngines::new(&RocksSettings { write_buffer_size: 0, ..RocksSettings::default() }).unwrap())
@@ -223,14 +232,10 @@ fn n6_a_node_with_another_clusters_directory_says_so_and_stops() {
 fn n4_silent_connections_make_room_for_newcomers() {
     for io_threads in IO_THREADS {
         let root = tempfile::tempdir().unwrap();
-        let peers = peers(1);
-        let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
-        config.io_threads = io_threads;
-        config.files_max = 256;
-        let node = start(config, Arc::new(OsDisk), new_engines()).unwrap();
-        let address = &peers[&NodeId(1)];
-        let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(address).unwrap()).collect();
-        let mut newcomer = Connection::open(address);
+        let (node, address) =
+            start_alone(root.path(), |config| (config.io_threads, config.files_max) = (io_threads, 256));
+        let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(&address).unwrap()).collect();
+        let mut newcomer = Connection::open(&address);
         let query = QueryConfig { app_name: Text::from("t"), partition_indices: Vec::new() };
         newcomer.call(0, 0, &Body::QueryConfig(query));
         // The oldest one has been closed.
@@ -253,12 +258,9 @@ struct LargeRow {
 
 impl LargeRow {
     fn new(root: &Path, configure: impl FnOnce(&mut Config)) -> Self {
-        let peers = peers(1);
-        let mut config = Config::new(NodeId(1), peers.clone(), data_of(root, 1), random_u64());
-        configure(&mut config);
-        let nodes = vec![start(config, Arc::new(OsDisk), new_engines()).unwrap()];
+        let (node, address) = start_alone(root, configure);
+        let nodes = vec![node];
         wait_until_serving(&nodes);
-        let address = peers[&NodeId(1)].clone();
         let mut other = Connection::open(&address);
         let table = create_table(&mut other, 2, 1);
         let (partition, key) = (partition_of_hash(partition_hash(b"k", b""), 2) as i32, full_key(b"k", b"s"));
@@ -333,21 +335,19 @@ fn n4a_who_reads_nothing_holds_up_nobody() {
 fn n4a_who_reads_nothing_for_long_is_disconnected() {
     for io_threads in IO_THREADS {
         let root = tempfile::tempdir().unwrap();
-        let peers = peers(1);
-        let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
-        config.io_threads = io_threads;
-        config.unread_for = std::time::Duration::from_millis(100);
-        let nodes = vec![start(config, Arc::new(OsDisk), new_engines()).unwrap()];
-        wait_until_serving(&nodes);
-        let (mut greedy, query) = (Connection::open(&peers[&NodeId(1)]), Body::ClusterInfo(ClusterInfo {}));
+        let (node, address) = start_alone(root.path(), |config| {
+            (config.io_threads, config.unread_for) = (io_threads, std::time::Duration::from_millis(100))
+        });
+        wait_until_serving(std::slice::from_ref(&node));
+        let (mut greedy, query) = (Connection::open(&address), Body::ClusterInfo(ClusterInfo {}));
         let mut requests = BytesMut::new();
         (0..1_000).for_each(|number| call::encode_request(&mut requests, &Header::default(), number, &query));
         greedy.0.set_write_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
         let end = std::iter::repeat_with(|| greedy.0.write_all(&requests)).find_map(Result::err);
         let kind = end.map(|error| error.kind());
         assert!(matches!(kind, Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)), "{kind:?}");
-        Connection::open(&peers[&NodeId(1)]).call(0, 0, &query);
-        stop_all(nodes);
+        Connection::open(&address).call(0, 0, &query);
+        stop_all(vec![node]);
     }
 }
 
@@ -432,16 +432,13 @@ fn half_a_request(address: &str) -> (Connection, Bytes) {
 fn n4e_requests_that_are_never_finished_fill_no_memory() {
     for io_threads in IO_THREADS {
         let root = tempfile::tempdir().unwrap();
-        let peers = peers(1);
-        let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
-        config.io_threads = io_threads;
-        config.unfinished_bytes_max = 4 << 20;
-        let node = start(config, Arc::new(OsDisk), new_engines()).unwrap();
+        let (node, address) =
+            start_alone(root.path(), |config| (config.io_threads, config.unfinished_bytes_max) = (io_threads, 4 << 20));
         let mut begun: Vec<(Connection, Bytes)> = Vec::new();
         for _ in 0..20 {
-            begun.push(half_a_request(&peers[&NodeId(1)]));
+            begun.push(half_a_request(&address));
             // An answer that comes after it: the half before it has been read.
-            Connection::open(&peers[&NodeId(1)]).call(0, 0, &Body::ClusterInfo(ClusterInfo {}));
+            Connection::open(&address).call(0, 0, &Body::ClusterInfo(ClusterInfo {}));
         }
         let mut ended = begun.into_iter().map(|(mut connection, rest)| {
             connection.0.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
@@ -460,15 +457,13 @@ fn n4e_requests_that_are_never_finished_fill_no_memory() {
 fn n4e_who_does_not_finish_a_request_is_disconnected() {
     for io_threads in IO_THREADS {
         let root = tempfile::tempdir().unwrap();
-        let peers = peers(1);
-        let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
-        config.io_threads = io_threads;
-        config.unread_for = std::time::Duration::from_millis(100);
-        let node = start(config, Arc::new(OsDisk), new_engines()).unwrap();
+        let (node, address) = start_alone(root.path(), |config| {
+            (config.io_threads, config.unread_for) = (io_threads, std::time::Duration::from_millis(100))
+        });
         let query = Body::ClusterInfo(ClusterInfo {});
-        let mut patient = Connection::open(&peers[&NodeId(1)]);
+        let mut patient = Connection::open(&address);
         patient.call(0, 0, &query);
-        let (mut stuck, _) = half_a_request(&peers[&NodeId(1)]);
+        let (mut stuck, _) = half_a_request(&address);
         stuck.0.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
         let kind = stuck.0.read_exact(&mut [0; 4]).map_err(|error| error.kind());
         assert!(matches!(kind, Err(ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof)), "{kind:?}");
@@ -482,12 +477,9 @@ fn n4e_who_does_not_finish_a_request_is_disconnected() {
 fn n4a_requests_that_came_together_are_answered_turn_by_turn() {
     for io_threads in IO_THREADS {
         let root = tempfile::tempdir().unwrap();
-        let peers = peers(1);
-        let mut config = Config::new(NodeId(1), peers.clone(), data_of(root.path(), 1), random_u64());
-        config.io_threads = io_threads;
-        config.read_bytes_per_turn = 1;
-        let node = start(config, Arc::new(OsDisk), new_engines()).unwrap();
-        let mut client = Connection::open(&peers[&NodeId(1)]);
+        let (node, address) =
+            start_alone(root.path(), |config| (config.io_threads, config.read_bytes_per_turn) = (io_threads, 1));
+        let mut client = Connection::open(&address);
         let mut requests = BytesMut::new();
         let query = Body::QueryConfig(QueryConfig { app_name: Text::from("t"), partition_indices: Vec::new() });
         (0..500).for_each(|number| call::encode_request(&mut requests, &Header::default(), number, &query));
