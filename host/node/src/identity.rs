@@ -21,6 +21,7 @@ use crate::peer::Founder;
 use crate::reserve;
 use hedgerow_env::{DirLock, Disk, OpenMode, read_file_if_exists, write_file_durably};
 use hedgerow_placement::Ancestor;
+use hedgerow_types::random::Random;
 use hedgerow_types::{Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -482,13 +483,18 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Writes the identity to the directories that are present, durably. One whose disk refuses is missing from here on, if another one takes it.
-    pub(crate) fn save(&mut self, disk: &dyn Disk) -> Result<(), IdentityError> {
+    /// Writes the identity to the directories that are present, durably. One whose disk refuses is missing from here on, if another one takes it:
+    /// the start goes on in a life drawn from `random`, since the directory was not there at each start of the one before.
+    pub(crate) fn save(&mut self, disk: &dyn Disk, random: &mut Random) -> Result<(), IdentityError> {
         reserve::use_where_full(disk, &self.present);
         // Where the count is smaller it is raised first: however often a start is interrupted, directories differ by one.
         let mut by_count = self.present.clone();
         by_count.sort_by_key(|directory| self.found_in.get(directory).copied().unwrap_or(0));
+        let known_missing = self.missing.len();
         self.identity.save_where_possible(disk, &by_count, &mut self.missing)?;
+        if self.missing.len() > known_missing {
+            self.identity.renew(random.next_u64());
+        }
         let missing = &self.missing;
         self.present.retain(|directory| missing.iter().all(|(missing, _)| missing != directory));
         Ok(())

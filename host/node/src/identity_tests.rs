@@ -18,7 +18,7 @@ fn directories() -> Vec<PathBuf> {
 /// Opens, and counts the start.
 fn open_and_save(disk: &SimDisk, random: u64) -> Result<Found, IdentityError> {
     let mut found = open(disk, &directories(), NodeId(1), random)?;
-    found.save(disk)?;
+    found.save(disk, &mut Random::new(random))?;
     Ok(found)
 }
 

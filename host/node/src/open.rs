@@ -203,7 +203,7 @@ impl Node {
         let known = catalogue.as_ref().and_then(|catalogue| catalogue.nodes.get(&config.node));
         found.identity.note_known_start(known.map_or(0, |known| known.boot));
         check_copy(&config, catalogue.as_deref(), &found)?;
-        found.save(&*disk)?;
+        found.save(&*disk, &mut random)?;
         let Found { mut identity, present, mut missing, locks, .. } = found;
         let (mut shelf, recovered) = open_logs(&disk, &mut config, present, &mut missing)?;
         check_copies(&config, &shelf, &recovered)?;

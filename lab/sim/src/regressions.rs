@@ -145,4 +145,6 @@ pub const SEEDS: &[u64] = &[
     60_000_403_000,
     // A copy that its own data turned away was started again and again, on a machine whose disk had faults before: `World::start_machine`.
     60_001_045_743,
+    // A directory that refused its node's start seemed to be a copy at the next: `m3_with_one_log_a_directory_that_refuses_` in hedgerow-node.
+    1_900_026_345,
 ];

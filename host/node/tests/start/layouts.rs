@@ -235,6 +235,21 @@ fn m3_with_one_log_a_directory_that_fails_takes_only_its_replicas_along() {
     assert!(end.contains("data directory /a failed"), "{end}");
 }
 
+/// The directory that refuses has a smaller count of starts afterwards, and is no copy for that: the node comes back with it.
+#[test]
+fn m3_with_one_log_a_directory_that_refuses_the_start_is_there_at_the_next() {
+    let (mut world, _) = world_with_rows(PerNode);
+    let before = running(&world, NODE).len();
+    let disk = world.machines[&NODE].disk.clone();
+    disk.fail_syncs(Path::new("/b"), true);
+    restart_with(&mut world, NODE, |_| ());
+    let status = world.admin(NODE, "status", &json!({})).unwrap();
+    assert!(status.to_string().contains("/b"), "{status}");
+    disk.fail_syncs(Path::new("/b"), false);
+    restart_with(&mut world, NODE, |_| ());
+    world.run_until(MINUTE, |world| running(world, NODE).len() == before);
+}
+
 /// Where there is no room for the groups in the log where they belong, nothing is begun, and the layout before goes on without a byte more.
 #[test]
 fn n1_a_change_of_layout_without_room_changes_nothing() {
