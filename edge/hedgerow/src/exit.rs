@@ -48,6 +48,7 @@ impl Exit {
             ErrorKind::Invalid | ErrorKind::TooLarge => Self::Usage,
             ErrorKind::Timeout | ErrorKind::Unreachable | ErrorKind::Unavailable => Self::Unreachable,
             ErrorKind::TableExists
+            | ErrorKind::FailedPrecondition
             | ErrorKind::Forgotten
             | ErrorKind::DiskFull
             | ErrorKind::NotAllowed

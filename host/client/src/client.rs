@@ -132,6 +132,7 @@ impl Client {
                 // What was asked needs no right: the user was not let in.
                 ErrorKind::Unreachable | ErrorKind::Timeout | ErrorKind::NotAllowed => Err(error),
                 ErrorKind::Invalid
+                | ErrorKind::FailedPrecondition
                 | ErrorKind::TooLarge
                 | ErrorKind::NoTable
                 | ErrorKind::TableExists

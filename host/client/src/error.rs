@@ -19,6 +19,9 @@ pub struct Error {
 pub enum ErrorKind {
     /// An argument is not allowed, or the operation does not fit the table. Fix the call; repeating it cannot succeed.
     Invalid,
+    /// What is there does not allow it: a name that is taken, a value that is no number, too few nodes. The message says what. Change that, or ask for
+    /// something else.
+    FailedPrecondition,
     /// An argument is larger than a limit of [`hedgerow_types::limit`]. Send less.
     TooLarge,
     /// There is no table of this name. Create it, or fix the name.
@@ -73,6 +76,7 @@ impl Error {
         match self.kind {
             ErrorKind::Timeout | ErrorKind::Unreachable | ErrorKind::Unavailable => true,
             ErrorKind::Invalid
+            | ErrorKind::FailedPrecondition
             | ErrorKind::TooLarge
             | ErrorKind::NoTable
             | ErrorKind::TableExists
@@ -96,6 +100,10 @@ impl Error {
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, message)
+    }
+
+    pub(crate) fn failed_precondition(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::FailedPrecondition, message)
     }
 
     pub(crate) fn protocol(message: impl Into<String>) -> Self {
@@ -135,6 +143,7 @@ impl From<&Refusal> for ErrorKind {
             Refusal::Expired => Self::Timeout,
             Refusal::SessionWindow { .. } => Self::Forgotten,
             Refusal::Invalid(_) => Self::Invalid,
+            Refusal::FailedPrecondition(_) => Self::FailedPrecondition,
             Refusal::TooLarge(_) => Self::TooLarge,
             Refusal::DiskFull(_) => Self::DiskFull,
             Refusal::NotAllowed(_) => Self::NotAllowed,

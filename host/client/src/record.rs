@@ -60,7 +60,7 @@ pub(crate) fn read_incr(reply: Reply) -> Result<i64> {
     match Status::from_code(reply.error) {
         Some(Status::Ok) => Ok(reply.new_value),
         Some(Status::InvalidArgument) => {
-            Err(Error::invalid("incr: the record holds no decimal number, or the sum does not fit 64 bits"))
+            Err(Error::failed_precondition("incr: the record holds no decimal number, or the sum does not fit 64 bits"))
         }
         status => Err(Error::from_status(status, "incr")),
     }
@@ -72,7 +72,8 @@ pub(crate) fn read_checked(reply: Reply, operation: &'static str) -> Result<Chec
         Some(Status::Ok) => true,
         Some(Status::TryAgain) => false,
         Some(Status::InvalidArgument) => {
-            return Err(Error::invalid(format!("{operation}: a number was compared with something that is none")));
+            let text = format!("{operation}: a number was compared with something that is none");
+            return Err(Error::failed_precondition(text));
         }
         status => return Err(Error::from_status(status, operation)),
     };

@@ -28,6 +28,7 @@ impl From<Error> for Failure {
         Self::Error(match error.kind() {
             ErrorKind::Timeout => return Self::Timeout,
             ErrorKind::Invalid => "invalid",
+            ErrorKind::FailedPrecondition => "failed_precondition",
             ErrorKind::TooLarge => "too_large",
             ErrorKind::NoTable => "no_table",
             ErrorKind::TableExists => "table_exists",

@@ -488,8 +488,11 @@ impl Life {
             | ErrorKind::NotAllowed
             | ErrorKind::Storage => self.pause().await,
             // A node that is late has passed on the call for a former table of the name, which its owner knows to be gone.
-            ErrorKind::Invalid if error.message().contains("ask again if the new one is meant") => self.pause().await,
+            ErrorKind::FailedPrecondition if error.message().contains("ask again if the new one is meant") => {
+                self.pause().await
+            }
             ErrorKind::Invalid
+            | ErrorKind::FailedPrecondition
             | ErrorKind::TooLarge
             | ErrorKind::NoTable
             | ErrorKind::TableExists

@@ -139,6 +139,7 @@ impl Stats {
             | Refusal::NoTable
             | Refusal::Creating
             | Refusal::TableExists
+            | Refusal::FailedPrecondition(_)
             | Refusal::Unknown => "other",
         };
         *self.refusals.entry(name).or_default() += 1;

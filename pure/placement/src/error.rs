@@ -257,15 +257,23 @@ impl From<CatalogueError> for Refusal {
             CatalogueError::TooFewAlive { .. } => Self::NotReady(error.to_string()),
             // Whoever asks decides whether the other one is meant, too: nobody repeats it by himself.
             CatalogueError::OtherTable { .. }
-            | CatalogueError::TableName(_)
             | CatalogueError::TableDiffers { .. }
             | CatalogueError::NameTaken { .. }
             | CatalogueError::TooManyTables(_)
             | CatalogueError::CatalogueFull { .. }
-            | CatalogueError::PartitionCount { .. }
             | CatalogueError::ReplicaCount { .. }
             | CatalogueError::NoRoom { .. }
             | CatalogueError::ReadReplicaCount { .. }
+            | CatalogueError::NothingGranted(_)
+            | CatalogueError::NotGranted { .. }
+            | CatalogueError::TooManyGrants { .. }
+            | CatalogueError::RightsFull { .. }
+            | CatalogueError::HasPassword(_)
+            | CatalogueError::NoPassword(_)
+            | CatalogueError::TooManyPasswords
+            | CatalogueError::ReplicaState { .. } => Self::FailedPrecondition(error.to_string()),
+            CatalogueError::TableName(_)
+            | CatalogueError::PartitionCount { .. }
             | CatalogueError::SplitKeys(_)
             | CatalogueError::UnknownOption { .. }
             | CatalogueError::OptionValue { .. }
@@ -278,16 +286,8 @@ impl From<CatalogueError> for Refusal {
             | CatalogueError::NoVoter { .. }
             | CatalogueError::Holder(_)
             | CatalogueError::Grant(_)
-            | CatalogueError::NothingGranted(_)
-            | CatalogueError::NotGranted { .. }
             | CatalogueError::RoleOfRole { .. }
-            | CatalogueError::TooManyGrants { .. }
-            | CatalogueError::RightsFull { .. }
-            | CatalogueError::PasswordOfRole(_)
-            | CatalogueError::HasPassword(_)
-            | CatalogueError::NoPassword(_)
-            | CatalogueError::TooManyPasswords
-            | CatalogueError::ReplicaState { .. } => Self::Invalid(error.to_string()),
+            | CatalogueError::PasswordOfRole(_) => Self::Invalid(error.to_string()),
         }
     }
 }

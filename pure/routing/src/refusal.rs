@@ -85,6 +85,7 @@ pub const fn meaning(refusal: &Refusal) -> Meaning {
         // This attempt was not applied. What an earlier one did the partition cannot tell.
         Refusal::SessionWindow { .. }
         | Refusal::Invalid(_)
+        | Refusal::FailedPrecondition(_)
         | Refusal::TooLarge(_)
         | Refusal::DiskFull(_)
         | Refusal::NotAllowed(_)
@@ -100,7 +101,7 @@ mod tests {
     use crate::{Failure, Reaction, reaction};
     use hedgerow_types::random::Random;
 
-    fn all() -> [Refusal; 20] {
+    fn all() -> [Refusal; 21] {
         [
             Refusal::NotLeader { leader: None },
             Refusal::NotReady("starting".into()),
@@ -114,6 +115,7 @@ mod tests {
             Refusal::Expired,
             Refusal::SessionWindow { sequence: 1, floor: 2, ceiling: 3 },
             Refusal::Invalid("so".into()),
+            Refusal::FailedPrecondition("so".into()),
             Refusal::TooLarge("so".into()),
             Refusal::NoTable,
             Refusal::Creating,

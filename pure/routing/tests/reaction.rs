@@ -46,6 +46,7 @@ fn each_failure_has_its_reaction() {
         (Refusal::NoTable, "mmmmmmmm", "mmmmmmmm"),
         (Refusal::Creating, "mmmmmmmm", "mmmmmmmm"),
         (Refusal::TableExists, "F", "F"),
+        (Refusal::FailedPrecondition("so".into()), "F", "F"),
         (Refusal::Stopping(text()), "mmmmmmmm", "F"),
         (Refusal::Unknown, "F", "F"),
     ];

@@ -108,6 +108,9 @@ pub enum Refusal {
     /// The request is not allowed as it stands. Do not send it again.
     #[error("{0}")]
     Invalid(String),
+    /// What is there does not allow it, such as a name that is taken: the reason in a whole sentence. Nothing happened; change that first.
+    #[error("{0}")]
+    FailedPrecondition(String),
     /// The request is larger than a limit. Do not send it again.
     #[error("{0}")]
     TooLarge(String),

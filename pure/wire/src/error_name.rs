@@ -87,7 +87,9 @@ impl ErrorName {
             Refusal::NotHosted | Refusal::NoTable => Self::ObjectNotFound,
             Refusal::Busy(_) | Refusal::BusyFor { .. } | Refusal::Throttled | Refusal::Withdrawn => Self::Busy,
             Refusal::Unresolved | Refusal::Expired => Self::Timeout,
-            Refusal::SessionWindow { .. } | Refusal::Invalid(_) => Self::InvalidParameters,
+            Refusal::SessionWindow { .. } | Refusal::Invalid(_) | Refusal::FailedPrecondition(_) => {
+                Self::InvalidParameters
+            }
             Refusal::TooLarge(_) => Self::InvalidData,
             Refusal::DiskFull(_) => Self::DiskInsufficient,
             Refusal::NotAllowed(_) => Self::AclDeny,
@@ -120,6 +122,7 @@ impl ErrorName {
             | Refusal::Expired
             | Refusal::SessionWindow { .. }
             | Refusal::Invalid(_)
+            | Refusal::FailedPrecondition(_)
             | Refusal::TooLarge(_)
             | Refusal::DiskFull(_)
             | Refusal::NotAllowed(_)

@@ -166,6 +166,7 @@ impl Failure {
             18 => Refusal::Withdrawn,
             19 => Refusal::DiskFull(text()),
             20 => Refusal::NotAllowed(text()),
+            21 => Refusal::FailedPrecondition(text()),
             _ => return None,
         })
     }
@@ -194,6 +195,7 @@ const fn kind(refusal: &Refusal) -> i32 {
         Refusal::Withdrawn => 18,
         Refusal::DiskFull(_) => 19,
         Refusal::NotAllowed(_) => 20,
+        Refusal::FailedPrecondition(_) => 21,
     }
 }
 
@@ -205,6 +207,7 @@ fn held(refusal: &Refusal) -> Text {
         | Refusal::TooLarge(text)
         | Refusal::DiskFull(text)
         | Refusal::NotAllowed(text)
+        | Refusal::FailedPrecondition(text)
         | Refusal::Stopping(text) => Text::from(text.as_str()),
         Refusal::SessionWindow { sequence, ceiling: 0, .. } => Text::from(sequence.to_string()),
         Refusal::SessionWindow { sequence, floor, ceiling } => Text::from(format!("{sequence} {floor} {ceiling}")),

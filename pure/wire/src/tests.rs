@@ -269,6 +269,7 @@ fn every_refusal_reaches_a_caller_with_an_extension() {
         Refusal::NoTable,
         Refusal::Creating,
         Refusal::TableExists,
+        Refusal::FailedPrecondition("user app has a password already".into()),
         Refusal::Stopping(text()),
         Refusal::Lagging(Lag { entries: 7, staleness: Some(Duration::from_millis(1_500)) }),
         Refusal::Lagging(Lag { entries: 7, staleness: None }),

@@ -213,7 +213,7 @@ pub(crate) async fn incr(arguments: IncrArguments) -> Result<Exit> {
     let key = table.key(target.decode_all(&arguments.key)?)?;
     let sum = match table.incr(&key, arguments.by).await {
         Ok(sum) => sum,
-        Err(error) if error.kind() == ErrorKind::Invalid => {
+        Err(error) if error.kind() == ErrorKind::FailedPrecondition => {
             let value = table.get(&key).await.ok().flatten();
             return Err(error_of_sum(error, value.as_deref(), arguments.by).into());
         }
@@ -239,7 +239,7 @@ fn error_of_sum(error: Error, value: Option<&[u8]>, by: i64) -> Error {
         }
         Some(Some(_)) | None => return error,
     };
-    Error::new(ErrorKind::Invalid, message)
+    Error::new(ErrorKind::FailedPrecondition, message)
 }
 
 /// `hedgerow ttl`.
@@ -396,7 +396,7 @@ mod tests {
     #[test]
     fn an_increment_that_is_refused_says_whether_the_record_or_the_sum_is_to_blame() {
         let told = |value: Option<&[u8]>, by| {
-            let error = Error::new(ErrorKind::Invalid, "as the server said it");
+            let error = Error::new(ErrorKind::FailedPrecondition, "as the server said it");
             error_of_sum(error, value, by).message().to_owned()
         };
         assert!(told(Some(b"Ada"), 1).contains("does not hold a whole number"));

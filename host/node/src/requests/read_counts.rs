@@ -57,6 +57,7 @@ impl ReadCounts {
             | Refusal::NoTable
             | Refusal::Creating
             | Refusal::TableExists
+            | Refusal::FailedPrecondition(_)
             | Refusal::Stopping(_)
             | Refusal::Unknown => 6,
         };

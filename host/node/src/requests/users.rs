@@ -166,6 +166,8 @@ pub(crate) enum Need<'a> {
 /// The users of all connections, where that matters.
 #[derive(Debug, Default)]
 pub(crate) struct Users {
+    /// The node that they are connected with.
+    node: u16,
     mode: RightsMode,
     administrators: BTreeSet<String>,
     sessions: FxHashMap<ConnectionId, Session>,
@@ -180,7 +182,7 @@ pub(crate) struct Users {
 impl Users {
     pub(crate) fn new(config: &Config) -> Self {
         let (administrators, audit) = (config.administrators.clone(), Audit::new(config.audit.is_some()));
-        Self { mode: config.rights, administrators, audit, ..Self::default() }
+        Self { node: config.node.0, mode: config.rights, administrators, audit, ..Self::default() }
     }
 
     /// A connection begins.
@@ -254,9 +256,14 @@ impl Users {
     /// Why somebody may not do what needs `need`, if that is so.
     pub(crate) fn why_not(&mut self, view: &View, asking: &Asking, need: &Need<'_>, now: Instant) -> Option<Refusal> {
         if self.mode == RightsMode::Off {
-            let text =
-                "security.rights is off at this node: set it to \"permissive\" or \"required\" before giving any";
-            return matches!(need, Need::Grants).then(|| Refusal::Invalid(text.to_owned()));
+            let text = || {
+                let node = self.node;
+                format!(
+                    "security.rights is off at node {node}, where rights and passwords count for nothing: set it to \"permissive\" or \"required\" \
+                     at all nodes first"
+                )
+            };
+            return matches!(need, Need::Grants).then(|| Refusal::FailedPrecondition(text()));
         }
         let mut elsewhere = Session::default();
         let session = match asking {
@@ -424,7 +431,7 @@ mod tests {
     fn who_gives_rights_has_to_have_them_before_anybody_else() {
         let (view, _) = view();
         let why_not = |mode, need| Users::new(&config(mode)).why_not(&view, &Asking::Here(ConnectionId(1)), &need, NOW);
-        assert!(matches!(why_not(RightsMode::Off, Need::Grants), Some(Refusal::Invalid(_))));
+        assert!(matches!(why_not(RightsMode::Off, Need::Grants), Some(Refusal::FailedPrecondition(_))));
         assert_eq!(why_not(RightsMode::Off, Need::Everything), None);
         assert!(matches!(why_not(RightsMode::Permissive, Need::Grants), Some(Refusal::NotAllowed(_))));
         assert_eq!(why_not(RightsMode::Permissive, Need::Everything), None);

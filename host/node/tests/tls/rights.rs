@@ -152,7 +152,11 @@ pub(crate) async fn on_tables(client: &Client, what: &str) -> Result<()> {
 /// Whoever may ask is told that it makes no sense.
 fn or_not_possible(result: Result<()>) -> Result<()> {
     match result {
-        Err(error) if [ErrorKind::Invalid, ErrorKind::TableExists].contains(&error.kind()) => Ok(()),
+        Err(error)
+            if [ErrorKind::Invalid, ErrorKind::FailedPrecondition, ErrorKind::TableExists].contains(&error.kind()) =>
+        {
+            Ok(())
+        }
         result => result,
     }
 }
