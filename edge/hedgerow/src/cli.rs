@@ -15,8 +15,13 @@ use crate::shell::{CompletionsArguments, ManArguments};
 use crate::sidecar::SidecarArguments;
 use crate::{command, demo, experiment, log, serve, shell, sidecar};
 use anyhow::Context as _;
+use clap::builder::Resettable;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::ffi::OsString;
+
+/// The options of [`crate::cluster::ClusterArguments`].
+const COMMON: [&str; 9] =
+    ["cluster", "tls_ca", "tls_certificate", "tls_key", "tls_cluster", "user", "password_file", "output", "timeout"];
 
 /// Hedgerow: a replicated key-value store that speaks Apache Pegasus' client protocol.
 #[derive(Debug, Parser)]
@@ -29,9 +34,20 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// What these words ask for, the first of them aside.
     pub(crate) fn read(words: impl IntoIterator<Item: Into<OsString> + Clone>) -> Result<Self, clap::Error> {
-        let found = takes_negative_numbers(Self::command()).try_get_matches_from(words)?;
+        let found = without_empty_variables(command_line()).try_get_matches_from(words)?;
         Self::from_arg_matches(&found)
     }
+}
+
+/// What can be asked, with the options that all commands of a client have behind those of each.
+pub(crate) fn command_line() -> clap::Command {
+    common_last(takes_negative_numbers(Arguments::command()))
+}
+
+fn common_last(command: clap::Command) -> clap::Command {
+    let is_common = |it: &clap::Arg| COMMON.contains(&it.get_id().as_str());
+    let sorted = command.mut_args(|it| if is_common(&it) { it.help_heading("Connection and output") } else { it });
+    sorted.mut_subcommands(common_last)
 }
 
 /// No option is called `-1`: such a word is a value everywhere, and where it is not a valid one that is said.
@@ -39,6 +55,13 @@ pub(crate) fn takes_negative_numbers(command: clap::Command) -> clap::Command {
     let taken =
         command.mut_args(|it| if it.get_action().takes_values() { it.allow_negative_numbers(true) } else { it });
     taken.mut_subcommands(takes_negative_numbers)
+}
+
+/// A variable of the environment that is empty counts as one that is not set: scripts take one away so. An empty word after an option stays an error.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let is_empty = |it: &clap::Arg| it.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
+    let left = command.mut_args(|it| if is_empty(&it) { it.env(Resettable::Reset) } else { it });
+    left.mut_subcommands(without_empty_variables)
 }
 
 #[derive(Debug, Subcommand)]
@@ -160,6 +183,20 @@ mod tests {
             assert!(error.contains("invalid value '-1'") && error.contains("is not a whole number"), "{error}");
         }
         Arguments::read("hedgerow set t h s -5".split(' ')).unwrap();
+    }
+
+    #[test]
+    fn what_all_commands_have_comes_last_in_their_help() {
+        fn walk(command: &clap::Command) {
+            let heading = |it: &clap::Arg| it.get_help_heading().map(str::to_owned);
+            let common: Vec<_> = command.get_arguments().filter(|it| COMMON.contains(&it.get_id().as_str())).collect();
+            assert!(common.iter().all(|it| heading(it).is_some()), "{}", command.get_name());
+            command.get_subcommands().for_each(walk);
+        }
+        walk(&command_line());
+        let has =
+            |id: &&&str| command_line().find_subcommand("get").unwrap().get_arguments().any(|it| it.get_id() == **id);
+        assert_eq!(COMMON.iter().filter(has).count(), COMMON.len());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::output::Output;
 use crate::password::CredentialArguments;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
-use hedgerow_client::{Client, ClientOptions, ClientTls, ClientTlsFiles, ClusterName, Labels};
+use hedgerow_client::{Client, ClientOptions, ClientTls, ClientTlsFiles, ClusterName, ErrorKind, Labels};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -159,8 +159,10 @@ impl ClusterArguments {
         let addresses = &self.nodes.cluster;
         let Access { tls, credentials } = self.access()?;
         let options = ClientOptions { tls, credentials, ..options };
-        Client::connect_with(addresses, options)
-            .await
-            .with_context(|| format!("cannot connect to the cluster at {}", addresses.join(",")))
+        Client::connect_with(addresses, options).await.map_err(|error| match error.kind() {
+            // A node was reached, and has said why it lets this user do nothing.
+            ErrorKind::NotAllowed => error.into(),
+            _ => anyhow::Error::new(error).context(format!("cannot connect to the cluster at {}", addresses.join(","))),
+        })
     }
 }

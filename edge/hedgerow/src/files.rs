@@ -1,6 +1,7 @@
 //! Files that people name on the command line.
 #![allow(clippy::disallowed_methods, reason = "a person's own files, not the store's")]
 
+use crate::output::StandardOutput;
 use anyhow::{Context as _, Result};
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};
@@ -45,7 +46,7 @@ impl Output {
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let writer = |sink: Box<dyn Write>| BufWriter::with_capacity(256 << 10, sink);
         if is_standard(path) {
-            return Ok(Self { writer: writer(Box::new(io::stdout())), renamed: None });
+            return Ok(Self { writer: writer(Box::new(StandardOutput::new())), renamed: None });
         }
         let before = std::fs::metadata(path).ok();
         let is_special = before.as_ref().is_some_and(|found| !found.is_file());

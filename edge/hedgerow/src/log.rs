@@ -73,7 +73,9 @@ pub(crate) fn flush() {
 }
 
 fn filter(level: &str) -> EnvFilter {
-    EnvFilter::try_from_env("HEDGEROW_LOG").unwrap_or_else(|_| EnvFilter::new(level))
+    // What is not to be drawn, as a line of no length, is no concern of who reads the log.
+    let drawing = "tiny_skia=error";
+    EnvFilter::try_from_env("HEDGEROW_LOG").unwrap_or_else(|_| EnvFilter::new(format!("{level},{drawing}")))
 }
 
 /// A handle of the same stream that takes none of the standard library's locks.

@@ -21,9 +21,33 @@ pub(crate) fn print(line: &str) -> Result<()> {
 }
 
 fn or_end(printed: io::Result<()>) -> Result<()> {
-    match printed {
+    end_without_reader(printed).context("writing to standard output")
+}
+
+/// Ends the process quietly if nobody reads standard output any more.
+pub(crate) fn end_without_reader<T>(written: io::Result<T>) -> io::Result<T> {
+    match written {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
-        result => result.context("writing to standard output"),
+        result => result,
+    }
+}
+
+/// Standard output of which every write goes through [`end_without_reader`].
+pub(crate) struct StandardOutput(Stdout);
+
+impl StandardOutput {
+    pub(crate) fn new() -> Self {
+        Self(io::stdout())
+    }
+}
+
+impl io::Write for StandardOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        end_without_reader(self.0.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        end_without_reader(self.0.flush())
     }
 }
 

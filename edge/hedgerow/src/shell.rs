@@ -1,11 +1,11 @@
 //! What shells and `man` are told of the command line.
 
-use crate::cli::Arguments;
+use crate::cli::command_line;
 use crate::exit::Exit;
 use crate::files;
 use crate::output::print;
 use anyhow::{Context as _, Result};
-use clap::{Args, CommandFactory as _};
+use clap::Args;
 use clap_complete::Shell;
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ pub(crate) struct ManArguments {
 /// `hedgerow completions`.
 pub(crate) fn completions(arguments: &CompletionsArguments) -> Result<Exit> {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Arguments::command(), "hedgerow", &mut script);
+    clap_complete::generate(arguments.shell, &mut command_line(), "hedgerow", &mut script);
     print(String::from_utf8_lossy(&script).trim_end())?;
     Ok(Exit::Done)
 }
@@ -35,7 +35,7 @@ pub(crate) fn completions(arguments: &CompletionsArguments) -> Result<Exit> {
 pub(crate) fn man(arguments: &ManArguments) -> Result<Exit> {
     let directory = &arguments.directory;
     files::make_directory(directory)?;
-    let written = clap_mangen::generate_to(Arguments::command(), directory);
+    let written = clap_mangen::generate_to(command_line(), directory);
     written.with_context(|| format!("writing manual pages to {}", directory.display()))?;
     Ok(Exit::Done)
 }
@@ -49,7 +49,7 @@ mod tests {
     fn every_shell_completes_and_every_command_has_a_page() {
         for shell in Shell::value_variants() {
             let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut Arguments::command(), "hedgerow", &mut script);
+            clap_complete::generate(*shell, &mut command_line(), "hedgerow", &mut script);
             assert!(String::from_utf8_lossy(&script).contains("multi-get"), "{shell}");
         }
         let folder = tempfile::tempdir().unwrap();

@@ -108,7 +108,7 @@ impl Credentials {
     /// Logs in on a connection to `address` on which nothing was asked yet.
     pub(crate) async fn log_in(&self, halves: (&mut Reader, &mut Writer), address: SocketAddr) -> Result<(), Lost> {
         let (reader, writer) = halves;
-        let refused = |why: String| Lost::LoginRefused(format!("logging in as {:?} at {address}: {why}", self.user));
+        let refused = |why: String| Lost::LoginRefused(refusal_text(address, &self.user, &why));
         let binding = writer.binding();
         if binding.is_none() {
             return Err(refused("the connection has no TLS, and passwords are proven on none without".to_owned()));
@@ -121,7 +121,7 @@ impl Credentials {
         let hashing = login.handle_challenge(&challenge).map_err(|error| refused(error.to_string()))?;
         let (salt, iterations) = hashing.with();
         if let Some(why) = self.why_rests(&salt) {
-            return Err(Lost::LoginRefused(format!("{why} (a moment ago, and it is not tried again at once)")));
+            return Err(Lost::LoginRefused(why));
         }
         let tried = salt.clone();
         let ended = || Lost::NotConnected(format!("logging in at {address}: the thread for it has ended"));
@@ -154,6 +154,10 @@ impl Credentials {
             Err(_) => {}
         }
     }
+}
+
+fn refusal_text(address: SocketAddr, user: &str, why: &str) -> String {
+    format!("{address} refused the login of {user:?}: {why}")
 }
 
 /// A connection that is being logged in on.
@@ -207,7 +211,7 @@ impl Talk<'_> {
     }
 
     fn refused(&self, why: &str) -> Lost {
-        Lost::LoginRefused(self.text(why))
+        Lost::LoginRefused(refusal_text(self.address, self.user, why))
     }
 
     async fn ask(&mut self, status: NegotiationStatus, message: &[u8]) -> Result<NegotiationReply, Lost> {

@@ -170,10 +170,10 @@ impl Node {
         }
         if lane.rests_until.is_some_and(|until| now() < until) {
             if let Some(Lost::LoginRefused(why)) = &lane.failed_by {
-                return Err(Lost::LoginRefused(format!("{why} (a moment ago)")));
+                return Err(Lost::LoginRefused(why.clone()));
             }
             let why = lane.failed_by.as_ref().map(|lost| lost_error(lost).message().to_owned()).unwrap_or_default();
-            return Err(Lost::NotConnected(format!("{why} (a moment ago)")));
+            return Err(Lost::NotConnected(why));
         }
         if self.is_released.load(Ordering::SeqCst) {
             return Err(Lost::NotConnected(CLOSED.to_owned()));

@@ -291,7 +291,7 @@ impl Node {
 
     fn note_slow(&mut self, node: NodeId, is_slow: bool) {
         let scores = &self.speeds.scores;
-        let millis = |time: Option<Duration>| time.map(|time| time.as_secs_f64() * 1e3);
+        let millis = |time: Option<Duration>| time.map(|time| (time.as_secs_f64() * 1e4).round() / 10.0);
         let (round_trip_ms, log_write_ms) = (millis(scores.round_trip(node)), millis(scores.log_write(node)));
         let score = scores.score(node);
         let node_id = node.0;

@@ -7,6 +7,9 @@ use hedgerow_report::{Hedging, HeldUp, Latency, Operation, Run, Second};
 /// So many standard deviations below the rate, arrivals by chance are no explanation any more.
 const WAITING_DEVIATIONS: f64 = 4.0;
 
+/// What to do about a run whose figures mean nothing.
+const WHEN_VOID: &str = "its figures mean nothing: take a lower --rate, fewer --connections, --spin 1000 for latencies below some ms, or more cores";
+
 /// Headings of the table of runs.
 const HEADER: [&str; 13] = [
     "variant",
@@ -60,7 +63,15 @@ fn row(run: &Run, operation: &Operation) -> Vec<String> {
 }
 
 fn milliseconds(micros: f64) -> String {
-    format!("{:.3}", micros / 1e3)
+    let millis = micros / 1e3;
+    let decimals = if millis < 1.0 {
+        3
+    } else if millis < 100.0 {
+        2
+    } else {
+        0
+    };
+    format!("{millis:.decimals$}")
 }
 
 fn remarks(run: &Run) -> String {
@@ -78,41 +89,42 @@ fn remarks(run: &Run) -> String {
     }
     if let (Some(lag), Some(offered)) = (&run.send_lag_us, run.offered_per_s) {
         line.push_str(&format!(
-            "; offered {offered:.0} per second, send lag p50 {:.0} us, p99 {:.0} us",
+            "\n  offered {offered:.0} per second, send lag p50 {:.0} us, p99 {:.0} us",
             lag.p50, lag.p99
         ));
     }
     let extra = run.extra.iter().filter(|(name, _)| *name != "generator_processes_count");
-    line.extend(extra.map(|(name, value)| format!("; {} {value}", name.trim_end_matches("_count").replace('_', " "))));
-    if let Some(hedging) = &run.hedging {
-        line.push_str(&format!("\n{}: {}", run.variant, extra_attempts(hedging)));
+    let extra: Vec<String> =
+        extra.map(|(name, value)| format!("{} {value}", name.trim_end_matches("_count").replace('_', " "))).collect();
+    if !extra.is_empty() {
+        line.push_str(&format!("\n  {}", extra.join(", ")));
     }
+    line.extend(run.hedging.iter().flat_map(extra_attempts).map(|told| format!("\n  {told}")));
     match &run.void {
-        Some(reason) => format!("{line}\n{}: VOID: {reason}", run.variant),
+        Some(reason) => format!("{line}\n{}: VOID: {reason}\n  {WHEN_VOID}", run.variant),
         None => line,
     }
 }
 
 /// What was sent beyond first attempts, and what became of it.
-fn extra_attempts(hedging: &Hedging) -> String {
+fn extra_attempts(hedging: &Hedging) -> Vec<String> {
     let executed = hedging.extra_work_percent.map_or_else(|| "n/a".to_owned(), |percent| format!("{percent:.3} %"));
-    let mut text = format!("extra requests {:.3} %, extra work of servers {executed}", hedging.extra_percent());
-    for (name, kind) in &hedging.kinds {
-        text.push_str(&format!("; {name}: {}", kind.told(|count| count.to_string())));
-    }
+    let mut lines = vec![format!("extra requests {:.3} %, extra work of servers {executed}", hedging.extra_percent())];
+    let kinds = hedging.kinds.iter();
+    lines.extend(kinds.map(|(name, kind)| format!("{name}: {}", kind.told(|count| count.to_string()))));
     let Hedging { cancelled, dropped, wasted_ms, .. } = hedging;
-    text.push_str(&format!("; {cancelled} cancelled, {dropped} in time, {wasted_ms:.0} ms waited in vain"));
+    lines
+        .push(format!("{cancelled} cancelled, {dropped} dropped in time by servers, {wasted_ms:.0} ms waited in vain"));
     if let Some(HeldUp { count, total_ms, put_off }) = hedging.held_up {
-        text.push_str(&format!("; clients held up: {count}, for {total_ms:.0} ms, attempts put off: {put_off}"));
+        lines.push(format!("clients held up: {count}, for {total_ms:.0} ms, attempts put off: {put_off}"));
     }
-    let list = |name: &str, parts: Vec<String>| {
-        if parts.is_empty() { String::new() } else { format!("; {name} {}", parts.join(", ")) }
-    };
+    let list = |name: &str, parts: Vec<String>| (!parts.is_empty()).then(|| format!("{name}: {}", parts.join(", ")));
     let counts = |(name, count): (&String, &u64)| format!("{name} {count}");
-    text.push_str(&list("read at level", hedging.served_levels.iter().map(counts).collect()));
+    lines.extend(list("read at level", hedging.served_levels.iter().map(counts).collect()));
     let nodes = hedging.nodes.iter().map(|(node, of)| format!("{node} {} ({} extra)", of.attempts, of.extra));
-    text.push_str(&list("attempts", nodes.collect()));
-    text + &list("servers counted", hedging.servers.iter().map(counts).collect())
+    lines.extend(list("attempts", nodes.collect()));
+    lines.extend(list("servers counted", hedging.servers.iter().map(counts).collect()));
+    lines
 }
 
 /// The workloads that are built in.
@@ -128,7 +140,7 @@ mod tests {
     #[test]
     fn a_second_tells_its_successes() {
         let shown = second(&Second { second: 0, count: 110, errors: 10, p99_us: 2345.0, ..Second::default() }, None);
-        assert_eq!(shown, "   1 s  100 ops/s, p99 2.345 ms, 10 errors");
+        assert_eq!(shown, "   1 s  100 ops/s, p99 2.35 ms, 10 errors");
         assert!(second(&Second::default(), None).contains("p99 n/a"));
     }
 
@@ -149,12 +161,15 @@ mod tests {
         hedging.held_up = Some(HeldUp { count: 4, total_ms: 12.4, put_off: 1 });
         let node = hedgerow_report::NodeAttempts { attempts: 1_002, extra: 2, ..Default::default() };
         hedging.nodes.insert("127.0.0.1:1".to_owned(), node);
-        let text = extra_attempts(&hedging);
         assert_eq!(
-            text,
-            "extra requests 0.200 %, extra work of servers 0.050 %; hedge: 2 sent, 1 won, 3 suppressed, \
-             2 of these sent late; 0 cancelled, 1 in time, 0 ms waited in vain; clients held up: 4, for 12 ms, attempts put \
-             off: 1; attempts 127.0.0.1:1 1002 (2 extra)"
+            extra_attempts(&hedging),
+            [
+                "extra requests 0.200 %, extra work of servers 0.050 %",
+                "hedge: 2 sent, 1 won, 3 suppressed, 2 of these sent late",
+                "0 cancelled, 1 dropped in time by servers, 0 ms waited in vain",
+                "clients held up: 4, for 12 ms, attempts put off: 1",
+                "attempts: 127.0.0.1:1 1002 (2 extra)",
+            ]
         );
     }
 
@@ -174,6 +189,6 @@ mod tests {
         };
         let text = runs(&[run]);
         assert!(text.contains("n/a") && text.contains("generator 10.0 us") && text.contains("p99 80 us"), "{text}");
-        assert!(text.ends_with("rate=100: VOID: sent late"), "{text}");
+        assert!(text.contains("rate=100: VOID: sent late\n") && text.ends_with(WHEN_VOID), "{text}");
     }
 }

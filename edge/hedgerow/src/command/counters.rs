@@ -45,6 +45,7 @@ pub(crate) async fn counters(arguments: CountersArguments) -> Result<Exit> {
     let access = arguments.cluster.access()?;
     let before = ask_all(&addresses, "reads", &access, say).await?;
     let begun = runtime::now();
+    say(&format!("measuring rates for {} s (--over)", arguments.over.as_secs_f64()));
     runtime::sleep(arguments.over).await;
     // Who did not answer was named already.
     let after = ask_all(&addresses, "reads", &access, |_| ()).await?;

@@ -3,7 +3,7 @@
 use crate::cluster::ClusterArguments;
 use crate::duration::seconds;
 use crate::exit::Exit;
-use crate::output::{Output, columns, complain, counted, print};
+use crate::output::{Output, columns, complain, counted, print, say};
 use crate::runtime;
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -15,9 +15,12 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// A cluster that is waited for is looked at so often.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// Who waits is told so often what is missing.
+const TELL_INTERVAL: Duration = Duration::from_secs(5);
 /// And given so long to answer at least.
 const LOOK_MIN: Duration = Duration::from_secs(1);
 /// And so long at most.
@@ -145,11 +148,14 @@ pub(crate) async fn run(arguments: StatusArguments) -> Result<Exit> {
 async fn watch(arguments: &StatusArguments, interval: Duration) -> Result<Exit> {
     let is_for_eyes = arguments.cluster.output == Output::Text && std::io::stdout().is_terminal();
     let show_again = async {
+        let mut is_first = true;
         loop {
             match look(arguments).await {
                 Ok((answer, status)) => {
                     if is_for_eyes {
                         print(CLEAR)?;
+                    } else if arguments.cluster.output == Output::Text && !std::mem::take(&mut is_first) {
+                        print("")?;
                     }
                     show(arguments, &answer, &status)?;
                 }
@@ -170,6 +176,7 @@ async fn watch(arguments: &StatusArguments, interval: Duration) -> Result<Exit> 
 /// Waits for a cluster that is healthy.
 async fn wait(arguments: &StatusArguments, time: Duration) -> Result<Exit> {
     let deadline = runtime::now() + time;
+    let mut next_told = runtime::now() + TELL_INTERVAL;
     let mut reason = None;
     loop {
         let left = deadline.saturating_duration_since(runtime::now());
@@ -188,10 +195,31 @@ async fn wait(arguments: &StatusArguments, time: Duration) -> Result<Exit> {
                 complain(&telling(error, reason));
                 return Ok(Exit::Unreachable);
             }
-            Ok(_) => reason = None,
-            Err(error) => reason = Some(telling(error, reason)),
+            Ok((_, status)) => {
+                reason = None;
+                let missing = status.summary.as_ref().map(|summary| summary_line(summary, &Trouble::of(&status)));
+                tell_who_waits(
+                    &mut next_told,
+                    deadline,
+                    missing.as_deref().unwrap_or("the cluster does not say how it is"),
+                );
+            }
+            Err(error) => {
+                let error = telling(error, reason);
+                tell_who_waits(&mut next_told, deadline, &format!("{error:#}"));
+                reason = Some(error);
+            }
         }
         runtime::sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// Says what is missing, if nothing was said for a while.
+fn tell_who_waits(next_told: &mut Instant, deadline: Instant, missing: &str) {
+    let now = runtime::now();
+    if now >= *next_told {
+        *next_told = now + TELL_INTERVAL;
+        say(&format!("waiting for {} s at most: {missing}", deadline.saturating_duration_since(now).as_secs()));
     }
 }
 

@@ -6,6 +6,7 @@ use crate::output::{print_result, say};
 use crate::password::chosen;
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use hedgerow_client::{Client, Error, ErrorKind};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -36,10 +37,19 @@ pub(crate) struct Named {
     new_password_file: Option<PathBuf>,
 }
 
+/// Nobody is asked for a password that would be refused.
+async fn check_rights_count(client: &Client) -> Result<()> {
+    let is_off = client.identity().await?.mode == "off";
+    let text = "passwords need rights, and security.rights is off at the node that was asked: set it to \"permissive\" or \"required\" at all nodes first";
+    let refusal = is_off.then(|| Error::new(ErrorKind::FailedPrecondition, text));
+    refusal.map_or(Ok(()), |error| Err(error.into()))
+}
+
 pub(crate) async fn run(command: UserCommand, cluster: &ClusterArguments) -> Result<Exit> {
     let client = cluster.connect().await?;
     match command {
         UserCommand::Add(Named { name, new_password_file }) => {
+            check_rights_count(&client).await?;
             client.set_password(&name, &chosen(new_password_file.as_deref())?, true).await?;
             print_result(cluster.output, || format!("user {name} has a password"), || json!({ "user": name }))?;
             let rights = client.rights().await?;
@@ -48,6 +58,7 @@ pub(crate) async fn run(command: UserCommand, cluster: &ClusterArguments) -> Res
             }
         }
         UserCommand::Password(Named { name, new_password_file }) => {
+            check_rights_count(&client).await?;
             client.set_password(&name, &chosen(new_password_file.as_deref())?, false).await?;
             print_result(cluster.output, || format!("user {name} has another password"), || json!({ "user": name }))?;
         }
@@ -60,8 +71,13 @@ pub(crate) async fn run(command: UserCommand, cluster: &ClusterArguments) -> Res
         }
         UserCommand::Remove { name } => {
             client.remove_password(&name).await?;
-            let text = || format!("user {name} has no password; `hedgerow revoke {name} --all` takes its rights");
+            let holdings = client.rights().await?;
+            let keeps = holdings.iter().any(|it| it.name == name && !it.grants.is_empty());
+            let text = || format!("user {name} has no password any more");
             print_result(cluster.output, text, || json!({ "user": name }))?;
+            if keeps {
+                say(&format!("its rights stay: `hedgerow revoke {name} --all` takes them"));
+            }
         }
     }
     Ok(Exit::Done)

@@ -15,6 +15,9 @@ use hedgerow_wal::Durability;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// What `free_disk_min_mib` is where it is not given.
+const FREE_BY_SIZE: &str = "a twentieth of each disk, 1024 MiB at most (what the log and a flush need at least)";
+
 /// What is done with a configuration.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -42,13 +45,14 @@ fn text(file: &Path, storage: &RocksSettings, config: &Config) -> String {
         ("listen", config.listen.clone()),
         ("meta_nodes", numbers(&config.meta_nodes)),
     ];
-    rows.extend(config.peers.iter().map(|(node, address)| ("peers", format!("node {}: {address}", node.0))));
+    let peers = config.peers.iter().map(|(node, address)| format!("node {}: {address}", node.0));
+    rows.extend(once_named("peers", peers));
     let data = config.data.iter().zip(directories::remarks(&config.data));
-    rows.extend(data.map(|(directory, remark)| ("data", format!("{}{remark}", directory.display()))));
+    rows.extend(once_named("data", data.map(|(directory, remark)| format!("{}{remark}", directory.display()))));
     if config.labels.is_empty() {
         rows.push(("labels", "none".to_owned()));
     }
-    rows.extend(config.labels.iter().map(|(name, value)| ("labels", format!("{name} = {value}"))));
+    rows.extend(once_named("labels", config.labels.iter().map(|(name, value)| format!("{name} = {value}"))));
     rows.extend(disk_and_memory(storage, config));
     rows.extend(limits(config));
     rows.extend(user_limits(config));
@@ -56,6 +60,14 @@ fn text(file: &Path, storage: &RocksSettings, config: &Config) -> String {
     rows.extend(audit(config));
     let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     format!("{}\n\n{} is right.", columns(&["setting", "value"], &rows), file.display())
+}
+
+/// The values of a setting that has several, with its name at the first.
+fn once_named(
+    name: &'static str,
+    values: impl Iterator<Item = String>,
+) -> impl Iterator<Item = (&'static str, String)> {
+    std::iter::once(name).chain(std::iter::repeat("")).zip(values)
 }
 
 fn disk_and_memory(storage: &RocksSettings, config: &Config) -> Vec<(&'static str, String)> {
@@ -68,7 +80,7 @@ fn disk_and_memory(storage: &RocksSettings, config: &Config) -> Vec<(&'static st
         LogLayout::Disk => "disk: a log in each data directory",
         LogLayout::Node => "node: one log, in the first data directory; with that one all of the node is lost",
     };
-    let free = config.free_disk_min.map_or_else(|| "by the size of the disk".to_owned(), mib);
+    let free = config.free_disk_min.map_or_else(|| FREE_BY_SIZE.to_owned(), mib);
     vec![
         ("io_threads", config.io_threads.to_string()),
         ("shards", config.shards.to_string()),
@@ -112,14 +124,14 @@ fn user_limits(config: &Config) -> Vec<(&'static str, String)> {
 
 fn security(config: &Config) -> Vec<(&'static str, String)> {
     let Some(tls) = &config.tls else {
-        let none = |name| (name, "none".to_owned());
+        let unused = |name| (name, "not in use without [tls]".to_owned());
         let mut rows = vec![
             ("security.insecure", "whoever reaches the node can read, change and remove everything".to_owned()),
             ("security.rights", "off: every client may do everything".to_owned()),
             ("security.administrators", "none".to_owned()),
             ("tls.mode", "none: nothing is encrypted".to_owned()),
         ];
-        rows.extend(["tls.cluster", "tls.ca", "tls.certificate", "tls.key", "tls.client_certificates"].map(none));
+        rows.extend(["tls.cluster", "tls.ca", "tls.certificate", "tls.key", "tls.client_certificates"].map(unused));
         return rows;
     };
     let mode = match tls.mode() {
@@ -156,7 +168,8 @@ fn security(config: &Config) -> Vec<(&'static str, String)> {
 
 fn audit(config: &Config) -> Vec<(&'static str, String)> {
     let Some(AuditFile { path, size_max, files }) = &config.audit else {
-        return ["audit.file", "audit.max_mib", "audit.files"].map(|name| (name, "none".to_owned())).into();
+        let unused = |name| (name, "not in use without audit.file".to_owned());
+        return vec![("audit.file", "none".to_owned()), unused("audit.max_mib"), unused("audit.files")];
     };
     vec![
         ("audit.file", path.display().to_string()),

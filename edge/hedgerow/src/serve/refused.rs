@@ -15,8 +15,10 @@ const WORDS: [(&str, &str); 12] = [
     ("expected a string", "expected a text in quotes"),
     ("unknown variant", "unknown value"),
 ];
-/// How a message about a setting of one peer ends that no peer has.
-const OF_A_PEER: &str = ", expected `node` or `address`";
+/// A setting that stands below no heading: a message about a name that is unknown there has it, and one about a line below a heading has not.
+const AT_THE_TOP: &str = "`meta_nodes`";
+/// Where a line of the file belongs.
+const BELONGS: &str = "(a line belongs to the heading above it: settings without one stand above the first heading, and those of a group that has a heading below it)";
 /// And one about a group of settings.
 const GROUP: &str = "expected struct ";
 
@@ -31,8 +33,9 @@ pub(super) fn text(error: &toml::de::Error) -> String {
         text = format!("{before}expected a group of settings, such as slow.factor = 5{rest}");
     }
     let text = text.trim_end();
-    if text.ends_with(OF_A_PEER) {
-        return format!("{text} (settings without a heading stand above the first [[peers]])");
+    let is_misplaced = text.contains("unknown field") && !text.contains(AT_THE_TOP);
+    if is_misplaced || text.contains("duplicate key") {
+        return format!("{text} {BELONGS}");
     }
     text.to_owned()
 }
@@ -66,10 +69,18 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_below_the_peers_is_told_where_it_belongs() {
-        let file = "node = 1\ndata = [\"d\"]\n[[peers]]\nnode = 1\naddress = \"a:1\"\ndurability = \"os\"\n";
-        let said = text(&toml::from_str::<ServeConfig>(file).unwrap_err());
-        assert!(said.contains("unknown field `durability`"), "{said}");
-        assert!(said.ends_with("(settings without a heading stand above the first [[peers]])"), "{said}");
+    fn a_setting_below_another_heading_is_told_where_it_belongs() {
+        let peer = "[[peers]]\nnode = 1\naddress = \"a:1\"\n";
+        for (settings, expected) in [
+            (format!("{peer}durability = \"os\""), "unknown field `durability`"),
+            (format!("{peer}[log]\nsegment_mib = 64\naudit.file = \"/a\""), "unknown field `audit`"),
+            (format!("log.segment_mib = 64\n{peer}[log]\nretained_mib = 64"), "duplicate key"),
+        ] {
+            let said =
+                text(&toml::from_str::<ServeConfig>(&format!("node = 1\ndata = [\"d\"]\n{settings}\n")).unwrap_err());
+            assert!(said.contains(expected) && said.ends_with(BELONGS), "{said}");
+        }
+        let said = text(&toml::from_str::<ServeConfig>(&format!("nod = 1\n{peer}")).unwrap_err());
+        assert!(said.contains("unknown field `nod`") && !said.contains(BELONGS), "{said}");
     }
 }
