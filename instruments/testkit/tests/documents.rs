@@ -151,16 +151,22 @@ impl Stage {
         let line = line.replace("HOST:PORT,...", &self.cluster.addresses().join(","));
         let line = line.replace("/etc/hedgerow.toml", "hedgerow.toml");
         let line = line.replace("2=4711", &format!("2={}", self.cluster.node(2).unwrap().id()));
-        if line.starts_with("hedgerow fault run ") {
+        if line.starts_with("hedgerow fault run ") && !line.contains("--seconds") {
             return line + " --seconds 1";
         }
-        if line == "hedgerow table recall 3" {
+        if line == "hedgerow table transfer users 0 2" {
+            // A reader has three nodes, which all have a replica. Of these four one has none: the second that is listed does.
+            let described = self.cluster.run(&["table", "describe", "users"]).unwrap();
+            let mut nodes = described.split("@n").skip(1).filter_map(|rest| rest.split_whitespace().next());
+            return format!("hedgerow table transfer users 0 {}", nodes.nth(1).unwrap());
+        }
+        if line == "hedgerow table recall 1" {
             drop(self.cluster.run(&["table", "drop", "users"]).unwrap());
             let listed = self.cluster.run(&["table", "list", "--dropped"]).unwrap();
             let mut of_users = listed.lines().filter(|line| line.split_whitespace().any(|word| word == "users"));
             let number =
                 of_users.next_back().and_then(|line| line.split_whitespace().find(|word| word.parse::<u32>().is_ok()));
-            return line.replace('3', number.unwrap());
+            return line.replace('1', number.unwrap());
         }
         line
     }
