@@ -20,8 +20,18 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::ffi::OsString;
 
 /// The options of [`crate::cluster::ClusterArguments`].
-const COMMON: [&str; 9] =
-    ["cluster", "tls_ca", "tls_certificate", "tls_key", "tls_cluster", "user", "password_file", "output", "timeout"];
+const COMMON: [&str; 10] = [
+    "cluster",
+    "tls_ca",
+    "tls_certificate",
+    "tls_key",
+    "tls_revoked",
+    "tls_cluster",
+    "user",
+    "password_file",
+    "output",
+    "timeout",
+];
 
 /// Hedgerow: a replicated key-value store that speaks Apache Pegasus' client protocol.
 #[derive(Debug, Parser)]

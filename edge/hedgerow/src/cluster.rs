@@ -65,6 +65,9 @@ struct TlsArguments {
     /// The private key of --tls-certificate, PEM; nobody but its owner may read it.
     #[arg(long, global = true, env = "HEDGEROW_TLS_KEY", value_name = "FILE", hide_env_values = true)]
     tls_key: Option<PathBuf>,
+    /// Nodes' certificates that count no more, PEM: the list that `hedgerow certificate revoke` makes.
+    #[arg(long, global = true, env = "HEDGEROW_TLS_REVOKED", value_name = "FILE", hide_env_values = true)]
+    tls_revoked: Option<PathBuf>,
     /// What certificates call the cluster, where the authority's own does not say it (`hedgerow certificate` makes such that do).
     #[arg(long, global = true, env = "HEDGEROW_TLS_CLUSTER", value_name = "NAME", hide_env_values = true)]
     tls_cluster: Option<String>,
@@ -78,14 +81,15 @@ impl TlsArguments {
             _ => bail!("--tls-certificate and --tls-key go together"),
         };
         let Some(ca) = self.tls_ca.clone() else {
-            ensure!(identity.is_none() && self.tls_cluster.is_none(), "with TLS, --tls-ca says who is believed");
+            let has_other = identity.is_some() || self.tls_cluster.is_some() || self.tls_revoked.is_some();
+            ensure!(!has_other, "with TLS, --tls-ca says who is believed");
             return Ok(None);
         };
         let cluster = match &self.tls_cluster {
             Some(name) => ClusterName::new(name).context("--tls-cluster")?,
             None => ClusterName::of_authority(&ca).context("--tls-ca")?,
         };
-        Ok(Some(ClientTlsFiles { cluster, ca, identity }))
+        Ok(Some(ClientTlsFiles { cluster, ca, identity, revoked: self.tls_revoked.clone() }))
     }
 }
 

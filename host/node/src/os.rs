@@ -426,6 +426,7 @@ async fn drive(
                 host.node.borrow_mut().handle(Event::Tick, OsClock.read());
                 host.clients.close_stuck(OsClock.now());
                 host.security.tell_unencrypted(OsClock.now());
+                host.security.tls().into_iter().for_each(|tls| host.peers.close_revoked(tls));
                 note_state(host, state, &mut told_at);
                 let is_done = stop_by.is_some_and(|by| tokio::time::Instant::now() >= by)
                     || (stop_by.is_some() && host.node.borrow().leads_nothing());

@@ -25,6 +25,9 @@ pub struct ClientTlsFiles {
     pub ca: PathBuf,
     /// The client's certificate and its private key, for clusters that ask for one.
     pub identity: Option<(PathBuf, PathBuf)>,
+    /// Lists of nodes' certificates that count no more.
+    #[serde(default)]
+    pub revoked: Option<PathBuf>,
 }
 
 /// What a client makes connections with.
@@ -43,10 +46,12 @@ impl fmt::Debug for ClientTls {
 impl ClientTls {
     /// Reads the files.
     pub fn load(files: &ClientTlsFiles) -> Result<Self, FileError> {
+        let authorities = files::authorities(&files.ca)?;
+        let nodes = files::nodes(&files.ca, &authorities, files.revoked.as_deref())?.0;
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .map_err(|error| unfit(&files.ca, &error))?
-            .with_root_certificates(files::authorities(&files.ca)?.roots);
+            .with_webpki_verifier(nodes);
         let mut config = match &files.identity {
             Some((certificate, key)) => builder
                 .with_client_auth_cert(files::certificates(certificate)?, files::key(key)?)

@@ -22,6 +22,9 @@ impl Disbelief {
             Error::AlertReceived(AlertDescription::CertificateExpired) => {
                 "the other end says that this end's certificate has expired, or is not valid yet"
             }
+            Error::AlertReceived(AlertDescription::CertificateRevoked) => {
+                "the other end says that this end's certificate has been revoked"
+            }
             Error::AlertReceived(
                 AlertDescription::DecryptError
                 | AlertDescription::UnknownCA
@@ -38,6 +41,7 @@ impl Disbelief {
             Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             ) => "the other end's certificate is for another node, or another cluster",
+            Error::InvalidCertificate(CertificateError::Revoked) => "the other end's certificate has been revoked",
             Error::NoCertificatesPresented => "the other end has shown no certificate",
             Error::InvalidMessage(_) => "what the other end says is no TLS",
             _ => return None,

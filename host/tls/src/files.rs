@@ -1,10 +1,14 @@
 //! Certificates and keys as they lie on a disk: PEM, as all tools write it.
 #![allow(clippy::disallowed_methods, reason = "these files are an operator's, not the store's")]
 
-use crate::issue;
-use rustls::pki_types::pem::PemObject as _;
+use crate::revoked::Revoked;
+use crate::{issue, provider};
+use rustls::client::WebPkiServerVerifier;
+use rustls::pki_types::pem::{PemObject, SliceIter};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::VerifierBuilderError;
 use rustls::{CertificateError, RootCertStore};
+use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -61,9 +65,18 @@ fn read(path: &Path) -> Result<Vec<u8>, FileError> {
 
 /// The certificates in a file, at least one.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileError> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
+    holding(path, "certificate", CertificateDer::pem_slice_iter)
+}
+
+/// What `iter` finds in a file: at least one, and nothing that is `expected` and cannot be read.
+pub(crate) fn holding<T: PemObject>(
+    path: &Path,
+    expected: &'static str,
+    iter: fn(&[u8]) -> SliceIter<'_, T>,
+) -> Result<Vec<T>, FileError> {
+    let found: Result<Vec<_>, _> = iter(&read(path)?).collect();
     let found = found.ok().filter(|found| !found.is_empty());
-    found.ok_or_else(|| FileError::Holds { path: path.to_path_buf(), expected: "certificate" })
+    found.ok_or_else(|| FileError::Holds { path: path.to_path_buf(), expected })
 }
 
 /// The private key in a file that only its owner may read.
@@ -82,6 +95,8 @@ pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, FileError> {
 /// The authorities in a file that have not expired.
 pub(crate) struct Authorities {
     pub(crate) roots: Arc<RootCertStore>,
+    /// What they are called, DER.
+    pub(crate) subjects: BTreeSet<Vec<u8>>,
     /// When the first of them expires, seconds since 1970; `None` if none says it.
     pub(crate) expire_at: Option<i64>,
 }
@@ -89,12 +104,13 @@ pub(crate) struct Authorities {
 /// Reads the authorities in a file.
 pub(crate) fn authorities(path: &Path) -> Result<Authorities, FileError> {
     let mut roots = RootCertStore::empty();
-    let mut expire_at: Option<i64> = None;
+    let (mut subjects, mut expire_at) = (BTreeSet::new(), None::<i64>);
     let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
     for certificate in certificates(path)? {
         let at = issue::expires_at(&certificate);
         // Nobody looks at an authority's dates later.
         if at.is_none_or(|at| at >= now) {
+            subjects.extend(issue::subject(&certificate));
             roots.add(certificate).map_err(|error| unfit(path, &error))?;
             expire_at = expire_at.into_iter().chain(at).min();
         }
@@ -102,13 +118,41 @@ pub(crate) fn authorities(path: &Path) -> Result<Authorities, FileError> {
     if roots.is_empty() {
         return Err(unfit(path, &rustls::Error::InvalidCertificate(CertificateError::Expired)));
     }
-    Ok(Authorities { roots: Arc::new(roots), expire_at })
+    Ok(Authorities { roots: Arc::new(roots), subjects, expire_at })
+}
+
+/// What checks nodes' certificates, and those that are revoked.
+pub(crate) fn nodes(
+    ca: &Path,
+    authorities: &Authorities,
+    revoked: Option<&Path>,
+) -> Result<(Arc<WebPkiServerVerifier>, Revoked), FileError> {
+    let listed = revoked.map(|path| Revoked::read(path, authorities)).transpose()?.unwrap_or_default();
+    // An authority without a list has revoked nothing.
+    let nodes = WebPkiServerVerifier::builder_with_provider(Arc::clone(&authorities.roots), provider())
+        .with_crls(listed.lists.iter().cloned())
+        .allow_unknown_revocation_status()
+        .build()
+        .map_err(|error| not_built(ca, revoked, &error))?;
+    Ok((nodes, listed))
+}
+
+/// Which of the two files it is that nothing can be checked by.
+pub(crate) fn not_built(ca: &Path, revoked: Option<&Path>, error: &VerifierBuilderError) -> FileError {
+    let path = match error {
+        VerifierBuilderError::InvalidCrl(_) => revoked.unwrap_or(ca),
+        _ => ca,
+    };
+    FileError::Unfit { path: path.to_path_buf(), reason: format!("cannot be used: {error}") }
 }
 
 /// Why a file does not fit, in words for who keeps it.
 pub(crate) fn unfit(path: &Path, error: &rustls::Error) -> FileError {
     let reason = match error {
         rustls::Error::InvalidCertificate(error) => wrong(error),
+        rustls::Error::InvalidCertRevocationList(_) => {
+            "cannot be checked: a list of revoked certificates is not its authority's".to_owned()
+        }
         rustls::Error::InconsistentKeys(_) => "belongs to another key than the one that is given".to_owned(),
         other => format!("cannot be used: {other}"),
     };
@@ -124,6 +168,7 @@ fn wrong(error: &CertificateError) -> String {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "was not issued by the authority that is given".to_owned()
         }
+        CertificateError::Revoked => "has been revoked".to_owned(),
         CertificateError::NotValidForNameContext { expected, presented } => {
             let names: Vec<&str> = presented.iter().map(|name| bare(name)).collect();
             format!("is for {}, not for {}", names.join(", "), expected.to_str())

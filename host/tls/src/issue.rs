@@ -1,13 +1,16 @@
 //! Makes certificates, for clusters that have no other authority: ECDSA on P-256, in PEM.
 
 use crate::names::{ClusterName, NameError};
+use crate::revoked;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
 };
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
-use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
+use x509_parser::prelude::{CertificateRevocationList, FromDer as _, GeneralName, X509Certificate};
 
 /// How long before it is made a certificate is valid: clocks differ.
 const BEFORE: Duration = Duration::from_secs(3_600);
@@ -22,6 +25,12 @@ pub enum IssueError {
     /// It would be another node's too.
     #[error("host {0:?}: names below hedgerow.internal say which node it is, and are in the certificate already")]
     Host(String),
+    /// Only who has issued a certificate can revoke it.
+    #[error("{0} was not issued by this authority")]
+    Foreign(String),
+    /// The list that is there is not one of this authority.
+    #[error("the list of revoked certificates {0}")]
+    List(&'static str),
     /// The authority's files are not an authority's.
     #[error("this is no authority of a cluster: {0}")]
     Authority(String),
@@ -43,6 +52,8 @@ pub struct Issued {
 pub struct Authority {
     cluster: ClusterName,
     issuer: Issuer<'static, KeyPair>,
+    /// Its own certificate.
+    certificate: CertificateDer<'static>,
     /// When it expires, and with it what it has issued.
     until: SystemTime,
 }
@@ -58,9 +69,10 @@ impl Authority {
         params.distinguished_name.push(DnType::OrganizationalUnitName, cluster.to_string());
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let issued = Issued { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() };
-        let until = now + DAY * days;
-        Ok((Self { cluster: cluster.clone(), issuer: Issuer::new(params, key), until }, issued))
+        let own = params.self_signed(&key)?;
+        let issued = Issued { certificate: own.pem(), key: key.serialize_pem() };
+        let (certificate, until) = (own.der().clone(), now + DAY * days);
+        Ok((Self { cluster: cluster.clone(), issuer: Issuer::new(params, key), certificate, until }, issued))
     }
 
     /// The one whose files these are.
@@ -76,7 +88,7 @@ impl Authority {
         let seconds = u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or(0);
         let until = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let issuer = Issuer::from_ca_cert_der(&der, key).map_err(|error| wrong(&error))?;
-        Ok(Self { cluster, issuer, until })
+        Ok(Self { cluster, issuer, certificate: der.clone(), until })
     }
 
     /// A node's certificate, valid for so many days or as long as the authority. `hosts` are names and addresses by which programs that know nothing of Hedgerow's own names may ask for it.
@@ -95,6 +107,58 @@ impl Authority {
         let names = vec![self.cluster.client(name)?];
         let text = format!("client {name} of {}", self.cluster);
         self.issue(names, &text, &[ExtendedKeyUsagePurpose::ClientAuth], days, now)
+    }
+
+    /// The serial number of a certificate of this authority, PEM.
+    pub fn serial_of(&self, what: &str, certificate: &str) -> Result<Vec<u8>, IssueError> {
+        let foreign = || IssueError::Foreign(what.to_owned());
+        let der = CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|_| foreign())?;
+        let (issuer, serial) = revoked::number_of(&der).ok_or_else(foreign)?;
+        let is_own = subject(&self.certificate) == Some(issuer) && der != self.certificate;
+        if is_own { Ok(serial) } else { Err(foreign()) }
+    }
+
+    /// A list of certificates that count no more, PEM: those on the list `before`, and those with these serial numbers. Returns how many those are
+    /// together, too.
+    pub fn revoke(
+        &self,
+        before: Option<&str>,
+        serials: &[Vec<u8>],
+        now: SystemTime,
+    ) -> Result<(String, usize), IssueError> {
+        let mut revoked = before.map_or(Ok(BTreeMap::new()), |before| self.revoked_by(before))?;
+        for serial in serials {
+            revoked.entry(significant(serial)).or_insert(now);
+        }
+        let count = revoked.len();
+        let one = |(serial, at): (Vec<u8>, SystemTime)| RevokedCertParams {
+            serial_number: SerialNumber::from_slice(&serial),
+            revocation_time: at.into(),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let number = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let list = CertificateRevocationListParams {
+            this_update: now.into(),
+            next_update: self.until.into(),
+            crl_number: SerialNumber::from(number),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.into_iter().map(one).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        Ok((list.signed_by(&self.issuer)?.pem()?, count))
+    }
+
+    /// The serial numbers on a list of this authority, each with when it came there.
+    fn revoked_by(&self, list: &str) -> Result<BTreeMap<Vec<u8>, SystemTime>, IssueError> {
+        let unread = IssueError::List("that is there cannot be read");
+        let Ok(der) = CertificateRevocationListDer::from_pem_slice(list.as_bytes()) else { return Err(unread) };
+        let Ok((_, parsed)) = CertificateRevocationList::from_der(&der) else { return Err(unread) };
+        if Some(parsed.issuer().as_raw()) != subject(&self.certificate).as_deref() {
+            return Err(IssueError::List("that is there is another authority's"));
+        }
+        let revoked = parsed.iter_revoked_certificates();
+        Ok(revoked.map(|one| (significant(one.raw_serial()), one.revocation_date.to_datetime().into())).collect())
     }
 
     fn issue(
@@ -145,8 +209,43 @@ pub(crate) fn cluster_of(certificate: &CertificateDer<'_>) -> Option<ClusterName
     ClusterName::new(unit.as_str().ok()?).ok()
 }
 
+/// A number without the zeros that its form may begin with.
+fn significant(serial: &[u8]) -> Vec<u8> {
+    serial.iter().copied().skip_while(|byte| *byte == 0).collect()
+}
+
+/// What a certificate is for, DER.
+pub(crate) fn subject(certificate: &CertificateDer<'_>) -> Option<Vec<u8>> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    Some(parsed.subject().as_raw().to_vec())
+}
+
 /// When a certificate expires, seconds since 1970.
 pub(crate) fn expires_at(certificate: &CertificateDer<'_>) -> Option<i64> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     Some(parsed.validity().not_after.timestamp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_listed_once_however_its_number_is_written_and_by_its_own_authority_alone() {
+        let (cluster, now) = (ClusterName::new("test").unwrap(), SystemTime::now());
+        let (own, _) = Authority::create(&cluster, 10, now).unwrap();
+        let (other, of_other) = Authority::create(&cluster, 10, now).unwrap();
+        let issued = own.client("app", 1, now).unwrap().certificate;
+        let serial = own.serial_of("app.pem", &issued).unwrap();
+        let (list, count) = own.revoke(None, &[serial.clone(), vec![0xff, 1], vec![0, 0xff, 1]], now).unwrap();
+        assert_eq!(count, 2);
+        let (again, count) =
+            own.revoke(Some(&list), &[vec![0xff, 1], [&[0], &serial[..]].concat()], now + DAY).unwrap();
+        assert_eq!((count, own.revoked_by(&again).unwrap()), (2, own.revoked_by(&list).unwrap()));
+        for (what, certificate) in [("app.pem", &issued), ("ca.pem", &of_other.certificate), ("no.pem", &list)] {
+            assert!(matches!(other.serial_of(what, certificate), Err(IssueError::Foreign(_))), "{what}");
+        }
+        assert!(matches!(other.revoke(Some(&list), &[], now), Err(IssueError::List(_))));
+        assert!(matches!(own.revoke(Some("no list"), &[], now), Err(IssueError::List(_))));
+    }
 }

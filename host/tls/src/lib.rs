@@ -2,6 +2,7 @@
 //!
 //! - `names`: what certificates call nodes, clients and clusters.
 //! - `files`: certificates and keys as they lie on a disk.
+//! - `revoked`: lists of certificates that count no more.
 //! - `node`, `client`: what each of the two needs to accept or make a connection.
 //! - `disbelief`: why two ends do not agree, in words for people.
 //! - `handshake`: a connection that is being agreed on. Its costly steps can run elsewhere than its waiting.
@@ -18,6 +19,7 @@ mod handshake;
 mod issue;
 mod names;
 mod node;
+mod revoked;
 mod stream;
 
 pub use client::{ClientTls, ClientTlsFiles};

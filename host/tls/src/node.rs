@@ -1,10 +1,11 @@
 //! What a node needs for encrypted connections: its certificate, which says which node it is, and the authority that all nodes and clients are of.
 
-use crate::files::{self, Authorities, FileError, unfit};
+use crate::files::{self, FileError, unfit};
 use crate::handshake::Handshake;
 use crate::issue;
 use crate::names::{ClusterName, asked};
 use crate::provider;
+use crate::revoked::Revoked;
 use crate::stream::Stream;
 use rustls::client::danger::ServerCertVerifier as _;
 use rustls::client::{Resumption, WebPkiServerVerifier};
@@ -15,6 +16,7 @@ use rustls::{ClientConfig, ServerConfig, ServerConnection};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::net::TcpStream;
 
@@ -41,6 +43,8 @@ pub struct NodeTlsFiles {
     pub certificate: PathBuf,
     /// Its private key; nobody but the owner may read it.
     pub key: PathBuf,
+    /// Lists of certificates that count no more.
+    pub revoked: Option<PathBuf>,
 }
 
 /// What a node accepts and makes connections with.
@@ -49,12 +53,15 @@ pub struct NodeTls {
     mode: Mode,
     has_client_certificates: bool,
     loaded: RwLock<Arc<Loaded>>,
+    /// How often the files were read anew.
+    reloads: AtomicU64,
 }
 
 struct Loaded {
     accepting: Arc<ServerConfig>,
     dialling: Arc<ClientConfig>,
     nodes: Arc<WebPkiServerVerifier>,
+    revoked: Revoked,
     expires_at: i64,
     authority_expires_at: i64,
 }
@@ -71,13 +78,15 @@ impl NodeTls {
     /// Reads the files. `has_client_certificates`: whether clients must show a certificate too; nodes always must.
     pub fn load(files: NodeTlsFiles, mode: Mode, has_client_certificates: bool) -> Result<Self, FileError> {
         let loaded = RwLock::new(Arc::new(load(&files, has_client_certificates)?));
-        Ok(Self { files, mode, has_client_certificates, loaded })
+        Ok(Self { files, mode, has_client_certificates, loaded, reloads: AtomicU64::new(0) })
     }
 
-    /// Reads the files anew, for connections that are made from now on. Where they are not right, what was read before stays.
+    /// Reads the files anew, for connections that are made from now on. Where they are not right, what was read before stays. Whoever keeps
+    /// connections looks at [`NodeTls::reloads`], and ends those that are [`NodeTls::is_revoked`].
     pub fn reload(&self) -> Result<(), FileError> {
         let loaded = Arc::new(load(&self.files, self.has_client_certificates)?);
         *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+        self.reloads.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
@@ -99,6 +108,22 @@ impl NodeTls {
     /// When the first of the authorities expires, seconds since 1970.
     pub fn authority_expires_at(&self) -> i64 {
         self.loaded().authority_expires_at
+    }
+
+    /// How often the files were read anew.
+    pub fn reloads(&self) -> u64 {
+        self.reloads.load(Ordering::Acquire)
+    }
+
+    /// How many certificates have been revoked.
+    pub fn revoked_count(&self) -> usize {
+        self.loaded().revoked.count()
+    }
+
+    /// Whether the certificate that the other end has shown has been revoked, perhaps since.
+    pub fn is_revoked(&self, stream: &Stream) -> bool {
+        let loaded = self.loaded();
+        loaded.revoked.count() > 0 && stream.certificates().first().is_some_and(|shown| loaded.revoked.has(shown))
     }
 
     /// The files, and what they are for.
@@ -163,24 +188,20 @@ fn is_for(
 }
 
 fn load(files: &NodeTlsFiles, has_client_certificates: bool) -> Result<Loaded, FileError> {
-    let Authorities { roots, expire_at: authority_expires_at } = files::authorities(&files.ca)?;
+    let authorities = files::authorities(&files.ca)?;
     let chain = files::certificates(&files.certificate)?;
     let provider = provider();
-    let wrong_ca = |error: &dyn fmt::Display| FileError::Unfit {
-        path: files.ca.clone(),
-        reason: format!("cannot be used: {error}"),
-    };
-    let nodes = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
-        .build()
-        .map_err(|error| wrong_ca(&error))?;
+    let (nodes, revoked) = files::nodes(&files.ca, &authorities, files.revoked.as_deref())?;
     let wrong_certificate = |error: rustls::Error| unfit(&files.certificate, &error);
     for name in [files.cluster.any_node(), files.cluster.node(files.node)] {
         is_for(&nodes, &chain[0], &chain[1..], name).map_err(wrong_certificate)?;
     }
-    let callers = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
+    let callers = WebPkiClientVerifier::builder_with_provider(Arc::clone(&authorities.roots), Arc::clone(&provider))
+        .with_crls(revoked.lists.iter().cloned())
+        .allow_unknown_revocation_status();
     // Who shows none is not taken for a node, in any case.
     let callers = if has_client_certificates { callers } else { callers.allow_unauthenticated() };
-    let callers = callers.build().map_err(|error| wrong_ca(&error))?;
+    let callers = callers.build().map_err(|error| files::not_built(&files.ca, files.revoked.as_deref(), &error))?;
     callers.verify_client_cert(&chain[0], &chain[1..], UnixTime::now()).map_err(wrong_certificate)?;
     let key = files::key(&files.key)?;
     let versions = &[&TLS13];
@@ -203,6 +224,7 @@ fn load(files: &NodeTlsFiles, has_client_certificates: bool) -> Result<Loaded, F
         path: files.certificate.clone(),
         expected: "certificate that says until when it is valid",
     })?;
-    let authority_expires_at = authority_expires_at.unwrap_or(expires_at);
-    Ok(Loaded { accepting: Arc::new(accepting), dialling: Arc::new(dialling), nodes, expires_at, authority_expires_at })
+    let authority_expires_at = authorities.expire_at.unwrap_or(expires_at);
+    let (accepting, dialling) = (Arc::new(accepting), Arc::new(dialling));
+    Ok(Loaded { accepting, dialling, nodes, revoked, expires_at, authority_expires_at })
 }

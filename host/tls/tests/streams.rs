@@ -37,9 +37,9 @@ impl Two {
         };
         let (certificate, key) = pair("node", authority.node(1, &["127.0.0.1".to_owned()], 1, now).unwrap());
         let identity = Some(pair("client", authority.client("app", 1, now).unwrap()));
-        let files = NodeTlsFiles { cluster: cluster.clone(), node: 1, ca: path("ca"), certificate, key };
+        let files = NodeTlsFiles { cluster: cluster.clone(), node: 1, ca: path("ca"), certificate, key, revoked: None };
         let node = NodeTls::load(files, Mode::Required, true).unwrap();
-        let client = ClientTls::load(&ClientTlsFiles { cluster, ca: path("ca"), identity }).unwrap();
+        let client = ClientTls::load(&ClientTlsFiles { cluster, ca: path("ca"), identity, revoked: None }).unwrap();
         Self { _folder: folder, node, client }
     }
 

@@ -64,7 +64,7 @@ impl Certificates {
     /// What a client reads.
     pub(crate) fn client(&self) -> ClientTlsFiles {
         let identity = Some((self.path(USER), self.path(&format!("{USER}-key"))));
-        ClientTlsFiles { cluster: self.cluster.clone(), ca: self.path("ca"), identity }
+        ClientTlsFiles { cluster: self.cluster.clone(), ca: self.path("ca"), identity, revoked: None }
     }
 
     /// The same for a command of `user`.

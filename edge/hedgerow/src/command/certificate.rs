@@ -1,8 +1,9 @@
 //! `hedgerow certificate`: makes certificates, for clusters that have no other authority.
 
+use crate::encoding::Encoding;
 use crate::exit::Exit;
 use crate::files;
-use crate::output::print;
+use crate::output::{counted, print, say};
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand};
 use hedgerow_env::Clock as _;
@@ -38,6 +39,14 @@ pub(crate) enum CertificateCommand {
         #[command(flatten)]
         made: Made,
     },
+    /// Revoke certificates: `revoked.pem` lists those that count no more. Nodes read it where `tls.revoked` names it, at a start and at SIGHUP, and end
+    /// the connections of whoever is on it.
+    Revoke {
+        #[command(flatten)]
+        revoked: RevokedArguments,
+        #[command(flatten)]
+        place: Place,
+    },
     /// Make a client's certificate: `client-NAME.pem` and `client-NAME-key.pem`.
     Client {
         /// What the client is called: 1 to 56 of a-z, 0-9 and `-`.
@@ -45,6 +54,29 @@ pub(crate) enum CertificateCommand {
         #[command(flatten)]
         made: Made,
     },
+}
+
+/// What counts no more.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = true)]
+pub(crate) struct RevokedArguments {
+    /// Certificates, PEM.
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Serial numbers of certificates whose files are gone, in hexadecimal, as `openssl x509 -serial` shows them.
+    #[arg(long = "serial", value_name = "HEX,...", value_delimiter = ',', value_parser = serial)]
+    serials: Vec<Serial>,
+}
+
+/// The serial number of a certificate.
+#[derive(Clone, Debug)]
+struct Serial(Vec<u8>);
+
+fn serial(text: &str) -> Result<Serial, String> {
+    let digits = text.replace(':', "");
+    let padded = if digits.len() % 2 == 1 { format!("0{digits}") } else { digits };
+    let bytes = Encoding::Hex.decode(padded.as_bytes()).ok().filter(|bytes| (1..=20).contains(&bytes.len()));
+    bytes.map(Serial).ok_or_else(|| format!("{text:?} is no serial number: 1 to 40 hexadecimal digits are"))
 }
 
 /// Where the files are.
@@ -73,22 +105,45 @@ pub(crate) fn run(command: &CertificateCommand) -> Result<Exit> {
     let now = SystemTime::UNIX_EPOCH + Duration::from_micros(OsClock.unix_micros());
     match command {
         CertificateCommand::Authority { cluster, place, days } => {
-            let (_, issued) = Authority::create(&ClusterName::new(cluster)?, *days, now)?;
+            let (authority, issued) = Authority::create(&ClusterName::new(cluster)?, *days, now)?;
             write(&place.directory, "ca", &issued, false)?;
+            // Nodes may have it in their configuration before anything is on it.
+            revoke(&place.directory, &authority, &[], now)?;
         }
         CertificateCommand::Node { nodes, hosts, made } => {
             let authority = open(&made.place.directory)?;
             for node in nodes {
                 let issued = authority.node(*node, hosts, made.days, now)?;
-                write(&made.place.directory, &format!("node-{node}"), &issued, made.replace)?;
+                write_anew(&authority, &format!("node-{node}"), &issued, made)?;
             }
         }
+        CertificateCommand::Revoke { revoked: RevokedArguments { files, serials }, place } => {
+            let authority = open(&place.directory)?;
+            let mut revoked: Vec<Vec<u8>> = serials.iter().map(|Serial(number)| number.clone()).collect();
+            for path in files {
+                let text = files::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
+                revoked.push(authority.serial_of(&path.display().to_string(), &text)?);
+            }
+            revoke(&place.directory, &authority, &revoked, now)?;
+        }
         CertificateCommand::Client { name, made } => {
-            let issued = open(&made.place.directory)?.client(name, made.days, now)?;
-            write(&made.place.directory, &format!("client-{name}"), &issued, made.replace)?;
+            let authority = open(&made.place.directory)?;
+            let issued = authority.client(name, made.days, now)?;
+            write_anew(&authority, &format!("client-{name}"), &issued, made)?;
         }
     }
     Ok(Exit::Done)
+}
+
+/// Puts certificates on the authority's list, which is made if it is not there.
+fn revoke(directory: &Path, authority: &Authority, serials: &[Vec<u8>], now: SystemTime) -> Result<()> {
+    let path = directory.join("revoked.pem");
+    let before = files::read_if_exists(&path)?.map(String::from_utf8).transpose();
+    let before = before.with_context(|| format!("{} is no list of revoked certificates", path.display()))?;
+    let (list, count) =
+        authority.revoke(before.as_deref(), serials, now).with_context(|| path.display().to_string())?;
+    files::replace(&path, list.as_bytes())?;
+    print(&format!("made {} ({} revoked)", path.display(), counted(count as u64, "certificate")))
 }
 
 fn paths(directory: &Path, name: &str) -> (PathBuf, PathBuf) {
@@ -103,6 +158,21 @@ fn open(directory: &Path) -> Result<Authority> {
     };
     let issued = Issued { certificate: read(&certificate)?, key: read(&key)? };
     Authority::open(&issued).with_context(|| format!("{} and {}", certificate.display(), key.display()))
+}
+
+/// Where another one is replaced, that counts until it expires, and has to be known to be revoked.
+fn write_anew(authority: &Authority, name: &str, issued: &Issued, made: &Made) -> Result<()> {
+    let (path, _) = paths(&made.place.directory, name);
+    let before = files::read_if_exists(&path)?.and_then(|before| String::from_utf8(before).ok());
+    let before = before.and_then(|before| authority.serial_of(name, &before).ok());
+    write(&made.place.directory, name, issued, made.replace)?;
+    if let Some(serial) = before {
+        let serial = Encoding::Hex.encode(&serial);
+        say(&format!(
+            "the one before counts until it expires: `hedgerow certificate revoke --serial {serial}` takes it back"
+        ));
+    }
+    Ok(())
 }
 
 fn write(directory: &Path, name: &str, issued: &Issued, replace: bool) -> Result<()> {
@@ -151,6 +221,35 @@ mod tests {
             assert!(files::read_text(&certificate).unwrap().starts_with("-----BEGIN CERTIFICATE"));
             assert_eq!(files::mode(&key).unwrap() & 0o777, 0o600);
         }
+    }
+
+    #[test]
+    fn certificates_are_revoked_by_their_files_or_numbers_and_stay_so() {
+        let folder = tempfile::tempdir().unwrap();
+        for line in ["authority --cluster prod", "node 1", "client app"] {
+            said(line, folder.path()).unwrap();
+        }
+        let list = folder.path().join("revoked.pem");
+        let empty = files::read_text(&list).unwrap();
+        let of = |name: &str| folder.path().join(name).display().to_string();
+        said(&format!("revoke {} {}", of("client-app.pem"), of("node-1.pem")), folder.path()).unwrap();
+        said("revoke --serial 0a:BC,7", folder.path()).unwrap();
+        let full = files::read_text(&list).unwrap();
+        assert!(full.len() > empty.len() && full.starts_with("-----BEGIN X509 CRL"), "{full}");
+        for (line, expected) in [
+            ("revoke --serial xyz", "is no serial number: 1 to 40 hexadecimal digits are"),
+            ("revoke --serial", "a value is required"),
+            ("revoke", "required arguments were not provided"),
+            (&format!("revoke {}", of("ca.pem")), "ca.pem was not issued by this authority"),
+            (&format!("revoke {}", of("none.pem")), "cannot read"),
+        ] {
+            let error = format!("{:#}", said(line, folder.path()).unwrap_err());
+            assert!(error.contains(expected), "{line}: {error}");
+        }
+        assert_eq!(files::read_text(&list).unwrap(), full);
+        files::replace(&list, b"another text").unwrap();
+        let error = format!("{:#}", said("revoke --serial 1", folder.path()).unwrap_err());
+        assert!(error.contains("revoked.pem") && error.contains("cannot be read"), "{error}");
     }
 
     #[test]

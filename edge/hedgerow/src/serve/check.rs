@@ -131,7 +131,10 @@ fn security(config: &Config) -> Vec<(&'static str, String)> {
             ("security.administrators", "none".to_owned()),
             ("tls.mode", "none: nothing is encrypted".to_owned()),
         ];
-        rows.extend(["tls.cluster", "tls.ca", "tls.certificate", "tls.key", "tls.client_certificates"].map(unused));
+        rows.extend(
+            ["tls.cluster", "tls.ca", "tls.certificate", "tls.key", "tls.revoked", "tls.client_certificates"]
+                .map(unused),
+        );
         return rows;
     };
     let mode = match tls.mode() {
@@ -152,6 +155,10 @@ fn security(config: &Config) -> Vec<(&'static str, String)> {
         }
         RightsMode::Required => "required",
     };
+    let revoked = files.revoked.as_ref().map_or_else(
+        || "none: a certificate counts until it expires".to_owned(),
+        |path| format!("{} ({} revoked)", path.display(), counted(tls.revoked_count() as u64, "certificate")),
+    );
     let names: Vec<&str> = config.administrators.iter().map(String::as_str).collect();
     let administrators = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     vec![
@@ -162,6 +169,7 @@ fn security(config: &Config) -> Vec<(&'static str, String)> {
         ("tls.ca", expiring(&files.ca, tls.authority_expires_at())),
         ("tls.certificate", expiring(&files.certificate, tls.expires_at())),
         ("tls.key", files.key.display().to_string()),
+        ("tls.revoked", revoked),
         ("tls.client_certificates", tls.has_client_certificates().to_string()),
     ]
 }

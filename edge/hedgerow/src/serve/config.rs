@@ -285,6 +285,7 @@ struct Tls {
     ca: PathBuf,
     certificate: PathBuf,
     key: PathBuf,
+    revoked: Option<PathBuf>,
     #[serde(default = "always")]
     client_certificates: bool,
 }
@@ -315,8 +316,8 @@ impl Tls {
             TlsMode::Permissive => Mode::Permissive,
             TlsMode::Required => Mode::Required,
         };
-        let Self { ca, certificate, key, client_certificates, .. } = self;
-        let files = NodeTlsFiles { cluster, node, ca, certificate, key };
+        let Self { ca, certificate, key, revoked, client_certificates, .. } = self;
+        let files = NodeTlsFiles { cluster, node, ca, certificate, key, revoked };
         NodeTls::load(files, mode, client_certificates).context("tls")
     }
 }

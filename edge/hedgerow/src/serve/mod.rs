@@ -259,7 +259,9 @@ async fn reload(mut hung_up: Signal, tls: Option<&NodeTls>) {
                 "SIGHUP: this node has no certificates to read anew, and settings are read at a start only"
             ),
             Some(Ok(())) => {
+                let revoked = tls.map_or(0, NodeTls::revoked_count);
                 tracing::info!(
+                    revoked,
                     "certificates were read anew from the files named at the start, for connections that are made from now on"
                 );
                 tls.into_iter().for_each(warn_of_expiry);

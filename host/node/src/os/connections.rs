@@ -7,7 +7,7 @@ use crate::shared_bound::SharedBound;
 use crate::{Config, ConnectionId};
 use bytes::{Buf as _, Bytes, BytesMut};
 use hedgerow_env::{Clock as _, Now};
-use hedgerow_tls::Stream;
+use hedgerow_tls::{NodeTls, Stream};
 use hedgerow_types::Instant;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -87,8 +87,10 @@ pub(crate) struct Connections {
     /// Bytes that have come of frames that are not whole yet.
     unfinished: SharedBound,
     unread_for: Duration,
-    /// Whether some may wait inside of encrypted connections.
-    has_tls: bool,
+    /// What those are encrypted by that are; some may wait inside of them.
+    tls: Option<Arc<NodeTls>>,
+    /// How often it had been read anew when certificates were looked at last.
+    reloads: Cell<u64>,
     looked_at: Cell<Instant>,
     /// Who waits until the node takes requests.
     line: Line,
@@ -177,7 +179,8 @@ impl Connections {
             unsent: SharedBound::new(&buffers.unsent, config.unread_bytes_max, threads),
             unfinished: SharedBound::new(&buffers.unfinished, config.unfinished_bytes_max, threads),
             unread_for: config.unread_for,
-            has_tls: config.tls.is_some(),
+            tls: config.tls.clone(),
+            reloads: Cell::new(0),
             looked_at: Cell::new(OsClock.now()),
             line: Line::default(),
         }
@@ -210,13 +213,14 @@ impl Connections {
         }
     }
 
-    /// Closes the connections whose clients have long taken nothing, or sent nothing more of a frame.
+    /// Closes the connections whose clients have long taken nothing, or sent nothing more of a frame, or whose certificates were revoked.
     pub(super) fn close_stuck(&self, now: Instant) {
-        let has_none = self.unsent.own() + self.unfinished.own() == 0 && !self.has_tls;
+        let has_none = self.unsent.own() + self.unfinished.own() == 0 && self.tls.is_none();
         if has_none || now.since(self.looked_at.get()) < LOOK_INTERVAL {
             return;
         }
         self.looked_at.set(now);
+        self.cut_revoked();
         if self.unfinished.is_beyond(100) {
             self.cut_unfinished(now);
         }
@@ -233,6 +237,19 @@ impl Connections {
                 tracing::debug!(connection = id.0, bytes, "a client is disconnected: it does not finish a frame");
                 self.cut(connection);
             }
+        }
+    }
+
+    /// Ends connections with certificates that were revoked since they were made.
+    fn cut_revoked(&self) {
+        let Some(tls) = &self.tls else { return };
+        let reloads = tls.reloads();
+        if self.reloads.replace(reloads) == reloads || tls.revoked_count() == 0 {
+            return;
+        }
+        for (id, connection) in self.open.borrow().iter().filter(|(_, it)| tls.is_revoked(&it.stream)) {
+            tracing::warn!(connection = id.0, "a client is disconnected: its certificate has been revoked");
+            self.cut(connection);
         }
     }
 
@@ -343,6 +360,8 @@ pub(super) async fn converse(taker: &impl Taker, stream: Stream, id: ConnectionI
     let connections = taker.connections();
     let connection = Rc::new(Connection::new(stream));
     connections.open.borrow_mut().insert(id, Rc::clone(&connection));
+    // Perhaps while it was agreed on: from here on it is looked at whenever others are.
+    connection.is_cut.set(connections.tls.as_ref().is_some_and(|tls| tls.is_revoked(&connection.stream)));
     // Whatever ends a connection concerns its own client only.
     if let Err(error) = read_and_write(taker, &connection, id, &mut buffer).await {
         tracing::debug!(connection = id.0, %error, "a client's connection ended");
@@ -411,7 +430,7 @@ fn poll_connection(
     let (mut sent, mut reads) = (0, 0);
     loop {
         if connection.is_cut.get() {
-            let why = "its client did not read what was sent, or did not finish a request";
+            let why = "its client did not read what was sent, did not finish a request, or has a certificate that was revoked";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)));
         }
         let unsent = connection.unsent.borrow().len();

@@ -12,7 +12,7 @@ use crate::peer::{Frame, Greeting, Malformed, Refused, put, take};
 use crate::sparse::missing;
 use bytes::{Buf, BytesMut};
 use hedgerow_env::Clock;
-use hedgerow_tls::{Stream, is_disbelief};
+use hedgerow_tls::{NodeTls, Stream, is_disbelief};
 use hedgerow_types::NodeId;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +38,11 @@ const ANSWER_SIZE_MAX: usize = 256;
 /// What waits to be sent to the other nodes.
 pub(crate) struct Peers {
     links: BTreeMap<(NodeId, Lane), Rc<Link>>,
+    /// Connections that other nodes have made, and the number of the next one.
+    accepted: RefCell<BTreeMap<u64, (NodeId, Rc<Stream>)>>,
+    next: Cell<u64>,
+    /// How often certificates had been read anew when those of connections were looked at last.
+    reloads: Cell<u64>,
 }
 
 /// Two connections lead to each node, so that nothing waits behind what is large.
@@ -98,7 +103,23 @@ impl Peers {
         let others = node.config.peers.keys().filter(|peer| **peer != node.id());
         let link = || Rc::new(Link::default());
         let both = |peer: &NodeId| [((*peer, Lane::Main), link()), ((*peer, Lane::Bulk), link())];
-        Self { links: others.flat_map(both).collect() }
+        let links = others.flat_map(both).collect();
+        Self { links, accepted: RefCell::default(), next: Cell::new(0), reloads: Cell::new(0) }
+    }
+
+    /// Ends connections with certificates that were revoked since they were made. Their tasks find them closed.
+    pub(crate) fn close_revoked(&self, tls: &NodeTls) {
+        let reloads = tls.reloads();
+        if self.reloads.replace(reloads) == reloads || tls.revoked_count() == 0 {
+            return;
+        }
+        let made = self.links.iter().filter_map(|((node, _), link)| Some((*node, link.state.borrow().stream.clone()?)));
+        let accepted = self.accepted.borrow();
+        for (node, stream) in made.chain(accepted.values().cloned()).filter(|(_, stream)| tls.is_revoked(stream)) {
+            tracing::warn!(node = node.0, "a connection with a node is closed: its certificate has been revoked");
+            // One that is closed already is what is wanted.
+            let _ = socket2::SockRef::from(stream.tcp()).shutdown(std::net::Shutdown::Both);
+        }
     }
 
     /// `node` says that it is at another address than before: a connection with where it was may lead to what is dead without
@@ -259,12 +280,12 @@ async fn transmit(host: &Host, peer: NodeId, link: &Link, stream: Stream, answer
 
 /// Takes what another node sends, first its greeting, which is in `buffer`, until the connection ends or something malformed comes.
 pub(crate) async fn receive(host: Rc<Host>, stream: Stream, mut buffer: BytesMut) {
-    if let Err(error) = receive_frames(&host, &stream, &mut buffer).await {
+    if let Err(error) = receive_frames(&host, &Rc::new(stream), &mut buffer).await {
         tracing::debug!(%error, "a connection from a node ended");
     }
 }
 
-async fn receive_frames(host: &Host, stream: &Stream, buffer: &mut BytesMut) -> io::Result<()> {
+async fn receive_frames(host: &Host, stream: &Rc<Stream>, buffer: &mut BytesMut) -> io::Result<()> {
     let hello = buffer.split_to(Greeting::size(buffer).min(buffer.len()));
     let address = stream.tcp().peer_addr()?.ip();
     if !host.security.may_greet(stream, address) {
@@ -283,7 +304,10 @@ async fn receive_frames(host: &Host, stream: &Stream, buffer: &mut BytesMut) -> 
         Ok(caller) => caller,
         Err(refused) => return farewell(stream, buffer, refused).await,
     };
+    let number = host.peers.next.replace(host.peers.next.get() + 1);
+    host.peers.accepted.borrow_mut().insert(number, (NodeId(greeting.node), Rc::clone(stream)));
     let ended = take_all_frames(host, stream, &caller, buffer).await;
+    host.peers.accepted.borrow_mut().remove(&number);
     host.node.borrow_mut().handle_hangup(&caller);
     let error = ended.as_ref().err().and_then(io::Error::get_ref);
     if let Some(malformed) = error.and_then(|error| error.downcast_ref::<Malformed>()) {

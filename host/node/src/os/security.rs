@@ -223,6 +223,11 @@ impl Security {
         refused.map(RefCell::take).unwrap_or_default()
     }
 
+    /// What connections are encrypted by, if they are.
+    pub(crate) fn tls(&self) -> Option<&NodeTls> {
+        self.0.as_ref().map(|enabled| &*enabled.tls)
+    }
+
     /// Whether connections may be encrypted at all.
     pub(crate) const fn has_tls(&self) -> bool {
         self.0.is_some()

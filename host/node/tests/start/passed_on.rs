@@ -139,7 +139,7 @@ fn tls_of_node_1(folder: &Path) -> Arc<NodeTls> {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
     let [ca, certificate, key] = paths;
-    let files = NodeTlsFiles { cluster, node: 1, ca, certificate, key };
+    let files = NodeTlsFiles { cluster, node: 1, ca, certificate, key, revoked: None };
     Arc::new(NodeTls::load(files, Mode::Required, true).unwrap())
 }
 

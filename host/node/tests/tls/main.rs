@@ -8,6 +8,7 @@ mod ports;
 mod audit;
 mod limits;
 mod passwords;
+mod revoked;
 mod rights;
 
 use bytes::BytesMut;
@@ -71,7 +72,8 @@ impl Stage {
 
     fn files(&self, node: u16, name: &str) -> NodeTlsFiles {
         let (certificate, key) = pair(self.folder.path(), name);
-        NodeTlsFiles { cluster: cluster(), node, ca: self.folder.path().join("ca.pem"), certificate, key }
+        let revoked = Some(self.folder.path().join("revoked.pem")).filter(|path| path.exists());
+        NodeTlsFiles { cluster: cluster(), node, ca: self.folder.path().join("ca.pem"), certificate, key, revoked }
     }
 
     fn tls(&self, node: u16, mode: Mode) -> Arc<NodeTls> {
@@ -122,8 +124,13 @@ impl Stage {
 
     fn client_files(&self, identity: Option<&str>) -> ClientTls {
         let identity = identity.map(|name| pair(self.folder.path(), name));
-        ClientTls::load(&ClientTlsFiles { cluster: cluster(), ca: self.folder.path().join("ca.pem"), identity })
-            .unwrap()
+        ClientTls::load(&ClientTlsFiles {
+            cluster: cluster(),
+            ca: self.folder.path().join("ca.pem"),
+            identity,
+            revoked: None,
+        })
+        .unwrap()
     }
 
     async fn client(&self, tls: Option<ClientTls>) -> hedgerow_client::Result<Client> {
@@ -306,7 +313,7 @@ async fn another_clusters_certificates_are_none_of_ours_whoever_issued_them() {
     stage.write("node-of-others", &elsewhere.node(2, &[], DAYS, now).unwrap());
     let (certificate, key) = pair(stage.folder.path(), "node-of-others");
     let named = ClusterName::new("elsewhere").unwrap();
-    let files = NodeTlsFiles { cluster: named, node: 2, ca, certificate, key };
+    let files = NodeTlsFiles { cluster: named, node: 2, ca, certificate, key, revoked: None };
     let other = NodeTls::load(files, Mode::Required, true).unwrap();
     assert_turned_away(stage.dial(&other).await, &greeting()).await;
     assert_served(&table, "own ones").await;

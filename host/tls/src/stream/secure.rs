@@ -205,9 +205,9 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
             path
         });
-        let files = ClientTlsFiles { cluster: cluster.clone(), ca: ca.clone(), identity: None };
+        let files = ClientTlsFiles { cluster: cluster.clone(), ca: ca.clone(), identity: None, revoked: None };
         let client = ClientTls::load(&files).unwrap();
-        let files = NodeTlsFiles { cluster, node: 1, ca, certificate, key };
+        let files = NodeTlsFiles { cluster, node: 1, ca, certificate, key, revoked: None };
         let node = NodeTls::load(files, Mode::Required, false).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
