@@ -213,9 +213,10 @@ impl Connections {
         }
     }
 
-    /// Closes the connections whose clients have long taken nothing, or sent nothing more of a frame, or whose certificates were revoked.
+    /// Closes the connections whose clients have long taken nothing, or sent nothing more of a frame, or whose certificates were revoked; and lets
+    /// those that wait for their turn see whether their clients are gone.
     pub(super) fn close_stuck(&self, now: Instant) {
-        let has_none = self.unsent.own() + self.unfinished.own() == 0 && self.tls.is_none();
+        let has_none = self.unsent.own() + self.unfinished.own() == 0 && self.tls.is_none() && self.line.is_empty();
         if has_none || now.since(self.looked_at.get()) < LOOK_INTERVAL {
             return;
         }
@@ -227,6 +228,10 @@ impl Connections {
         for (id, connection) in &*self.open.borrow() {
             let count = connection.unsent.borrow().len() + usize::from(connection.stream.has_unsent());
             let Unfinished { bytes, came, .. } = connection.unfinished.get();
+            if connection.in_line.is_waiting() {
+                // It may wait for long, and looks whether its client is still there.
+                connection.wake();
+            }
             if count > 0 && now.since(connection.taken_at.get()) > self.unread_for {
                 tracing::debug!(connection = id.0, unread_bytes = count, "a client is disconnected: it does not read");
                 self.cut(connection);

@@ -13,7 +13,7 @@ use hedgerow_env::os::spawn_thread;
 use hedgerow_env::{Clock as _, Now};
 use hedgerow_tls::{Detached, Stream};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,8 +29,8 @@ const UNDER_WAY_MAX: usize = 4 << 20;
 const REPLIES_MIN: usize = 16 << 20;
 /// What a frame takes beside its bytes.
 const FRAME_COST: usize = 64;
-/// Frames up to this size are copied: each would keep the room of the read that brought it, sixteen times as much or more.
-const COPIED_MAX: usize = 1 << 10;
+/// Frames up to this size are copied: each would keep the room of the read that brought it, four times as much or more.
+const COPIED_MAX: usize = 4 << 10;
 
 /// The threads. When this is dropped they close their connections, and are waited for.
 pub(crate) struct IoThreads {
@@ -144,6 +144,10 @@ struct Waiting {
     order: VecDeque<ConnectionId>,
     /// None of them is empty.
     frames: BTreeMap<ConnectionId, VecDeque<Item>>,
+    /// Connections that have not ended, and those of them that the node has closed: their threads may not know yet, and nothing that comes there is
+    /// taken.
+    open: BTreeSet<ConnectionId>,
+    closed: BTreeSet<ConnectionId>,
 }
 
 impl Waiting {
@@ -170,6 +174,21 @@ impl Waiting {
             self.order.push_back(id);
             self.frames.insert(id, left);
         }
+    }
+
+    /// The node takes nothing more of a connection. Returns what waits of it.
+    fn close(&mut self, id: ConnectionId) -> VecDeque<Item> {
+        if self.open.contains(&id) {
+            self.closed.insert(id);
+        }
+        self.take_of(id)
+    }
+
+    /// A connection has ended.
+    fn forget(&mut self, id: ConnectionId) -> VecDeque<Item> {
+        self.open.remove(&id);
+        self.closed.remove(&id);
+        self.take_of(id)
     }
 
     /// Takes what has come on a connection that is gone.
@@ -229,11 +248,12 @@ impl IoThreads {
     pub(super) async fn converse(&self, host: &Host, stream: Stream, id: ConnectionId, buffer: BytesMut) {
         let Ok(stream) = stream.detach() else { return };
         let (ended, wait) = oneshot::channel();
+        self.waiting.borrow_mut().open.insert(id);
         self.way_of(id).order([Order::Serve(stream, id, buffer, ended)]);
         // Nobody says so where the thread ends with the node.
         let _ = wait.await;
         self.take_reports(host);
-        let came = self.waiting.borrow_mut().take_of(id);
+        let came = self.waiting.borrow_mut().forget(id);
         // A node that is busy does nothing for nobody.
         let is_idle = self.is_open(host) && self.waiting.borrow().is_empty();
         let left = if is_idle { self.take(host, id, came, usize::MAX) } else { came };
@@ -256,7 +276,7 @@ impl IoThreads {
 
     /// Closes a connection, as [`Connections::close`]. The node hears no more of what waits there.
     pub(super) fn close(&self, id: ConnectionId) {
-        let left = self.waiting.borrow_mut().take_of(id);
+        let left = self.waiting.borrow_mut().close(id);
         self.throw_away(id, &left);
         self.orders.borrow_mut()[self.number_of(id)].push(Order::Close(id));
     }
@@ -302,6 +322,7 @@ impl IoThreads {
             let (now, mut cost) = (OsClock.read(), 0);
             for report in reports {
                 match report {
+                    Report::Came(id, item) if self.waiting.borrow().closed.contains(&id) => cost += item.cost(),
                     Report::Came(id, item) if is_open && self.waiting.borrow().is_empty() && host.takes() => {
                         cost += item.cost();
                         item.hand_to(host, id, now);
@@ -478,6 +499,18 @@ mod tests {
         waiting.put(heavy, Item::NoFrame);
         assert_eq!(waiting.take_turn().map(|(id, items)| (id, numbers(&items))), Some((heavy, vec![3, 4, 5, 255])));
         assert!(waiting.take_turn().is_none() && waiting.frames.is_empty());
+    }
+
+    #[test]
+    fn a_connection_that_the_node_has_closed_is_known_until_it_has_ended() {
+        let (mut waiting, id) = (Waiting::default(), ConnectionId(1));
+        waiting.open.insert(id);
+        frames([1, 2]).for_each(|item| waiting.put(id, item));
+        assert_eq!(numbers(&waiting.close(id)), [1, 2]);
+        assert!(waiting.closed.contains(&id) && waiting.close(id).is_empty());
+        assert!(waiting.forget(id).is_empty() && waiting.closed.is_empty() && waiting.open.is_empty());
+        // It has ended by itself meanwhile.
+        assert!(waiting.close(id).is_empty() && waiting.closed.is_empty());
     }
 
     #[test]

@@ -45,12 +45,16 @@ impl Connection {
     }
 
     fn reply(&mut self) -> Reply {
+        self.reply_unless_ended().unwrap()
+    }
+
+    fn reply_unless_ended(&mut self) -> std::io::Result<Reply> {
         let mut size = [0; 4];
-        self.0.read_exact(&mut size).unwrap();
+        self.0.read_exact(&mut size)?;
         let mut frame = vec![0; u32::from_be_bytes(size) as usize];
         frame[..4].copy_from_slice(&size);
-        self.0.read_exact(&mut frame[4..]).unwrap();
-        call::decode_reply(frame.into()).unwrap().reply
+        self.0.read_exact(&mut frame[4..])?;
+        Ok(call::decode_reply(frame.into()).unwrap().reply)
     }
 }
 
@@ -325,7 +329,8 @@ fn n4a_who_reads_nothing_holds_up_nobody() {
             let reply = large.other.call(large.table, large.partition, &Body::Get(large.key.clone()));
             assert!(matches!(&reply, Reply::Get(get) if get.error == 0), "{reply:?}");
         }
-        let is_cut = |mut greedy: Connection| greedy.0.read_exact(&mut vec![0; 16_000_000]).is_err();
+        // Where a thread falls behind, some are refused, and not disconnected for them.
+        let is_cut = |mut greedy: Connection| (0..16).any(|_| greedy.reply_unless_ended().is_err());
         assert!(greedy.into_iter().map(is_cut).filter(|is_cut| *is_cut).count() > 0, "nobody was disconnected");
         stop_all(large.nodes);
     }
