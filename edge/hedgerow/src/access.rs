@@ -24,7 +24,12 @@ impl Access {
         let options = ClientOptions { tls, credentials, ..ClientOptions::default() };
         let client = Client::connect_with(&[address], options).await?;
         match client.admin(command, argument, ANSWER_MAX).await {
-            Err(error) if matches!(error.kind(), ErrorKind::NotAllowed | ErrorKind::Invalid | ErrorKind::NoTable) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::NotAllowed | ErrorKind::Invalid | ErrorKind::FailedPrecondition | ErrorKind::NoTable
+                ) =>
+            {
                 bail!("{address} refuses: {error}")
             }
             answer => Ok(answer?),

@@ -18,8 +18,8 @@ impl Client {
     /// Gives `user` its first password, or another one unless `is_new`. The cluster is told what the password is checked by, which is computed here, and
     /// not the password. Connections that were logged in on with the one before are closed.
     ///
-    /// Fails with [`crate::ErrorKind::Invalid`] if the user has one already, or none as it should have, if there is no such name, or if the
-    /// password has fewer than 12 characters, more than 1,024 bytes, or characters that RFC 4013 does not allow. Where the outcome is
+    /// Fails with [`crate::ErrorKind::FailedPrecondition`] if the user has one already, or none as it should have, and where the nodes do not go by
+    /// rights; with [`crate::ErrorKind::Invalid`] if `user` is no name, or if the password has fewer than 12 characters, more than 1,024 bytes, or characters that RFC 4013 does not allow. Where the outcome is
     /// unknown ([`crate::Error::is_outcome_unknown`]) it is not asked for again by itself.
     pub async fn set_password(&self, user: &str, password: &str, is_new: bool) -> Result<()> {
         let password = Password::chosen(password).map_err(|error| Error::invalid(error.to_string()))?;
@@ -37,7 +37,7 @@ impl Client {
     }
 
     /// Takes the password of `user`, whose connections that were logged in on are closed. It keeps its rights, and may show a certificate. Fails with
-    /// [`crate::ErrorKind::Invalid`] if it has none.
+    /// [`crate::ErrorKind::FailedPrecondition`] if it has none.
     pub async fn remove_password(&self, user: &str) -> Result<()> {
         self.command("remove_password", &json!({ "name": user }), Sort::Once).await.map(drop)
     }

@@ -89,7 +89,7 @@ impl Table {
     }
 
     /// Adds `by` to a record that holds a decimal number, and returns the sum. A missing or empty record counts as 0.
-    /// Fails with [`crate::ErrorKind::Invalid`] if the record holds something else or the sum does not fit 64 bits.
+    /// Fails with [`crate::ErrorKind::FailedPrecondition`] if the record holds something else or the sum does not fit 64 bits.
     pub async fn incr(
         &self,
         hash_key: impl AsRef<[u8]>,

@@ -734,6 +734,7 @@ fn brief(refusal: Refusal) -> Refusal {
         Refusal::NotReady(why) => Refusal::NotReady(shortened(why)),
         Refusal::Busy(why) => Refusal::Busy(shortened(why)),
         Refusal::Invalid(why) => Refusal::Invalid(shortened(why)),
+        Refusal::FailedPrecondition(why) => Refusal::FailedPrecondition(shortened(why)),
         Refusal::TooLarge(why) => Refusal::TooLarge(shortened(why)),
         Refusal::Stopping(why) => Refusal::Stopping(shortened(why)),
         Refusal::DiskFull(why) => Refusal::DiskFull(shortened(why)),

@@ -1,21 +1,20 @@
 //! Certificates and keys as they lie on a disk: PEM, as all tools write it.
 #![allow(clippy::disallowed_methods, reason = "these files are an operator's, not the store's")]
 
-use crate::revoked::Revoked;
+use crate::revoked::{Revoked, Unrevoked};
 use crate::{issue, provider};
 use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::{PemObject, SliceIter};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::VerifierBuilderError;
 use rustls::{CertificateError, RootCertStore};
-use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The largest file that is read, bytes: chains of certificates have thousands.
-const SIZE_MAX: u64 = 1 << 20;
+/// The largest file that is read, bytes: chains of certificates have thousands, and lists some fifty for each that is revoked.
+const SIZE_MAX: u64 = 16 << 20;
 
 /// Why TLS cannot be used with the files that there are.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +57,7 @@ fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     let failed = |source| FileError::Read { path: path.to_path_buf(), source };
     let size = std::fs::metadata(path).map_err(failed)?.len();
     if size > SIZE_MAX {
-        return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, "it is larger than a mebibyte")));
+        return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, "it is larger than 16 MiB")));
     }
     std::fs::read(path).map_err(failed)
 }
@@ -95,8 +94,8 @@ pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, FileError> {
 /// The authorities in a file that have not expired.
 pub(crate) struct Authorities {
     pub(crate) roots: Arc<RootCertStore>,
-    /// What they are called, DER.
-    pub(crate) subjects: BTreeSet<Vec<u8>>,
+    /// The same with those that have expired.
+    pub(crate) all: Vec<CertificateDer<'static>>,
     /// When the first of them expires, seconds since 1970; `None` if none says it.
     pub(crate) expire_at: Option<i64>,
 }
@@ -104,55 +103,48 @@ pub(crate) struct Authorities {
 /// Reads the authorities in a file.
 pub(crate) fn authorities(path: &Path) -> Result<Authorities, FileError> {
     let mut roots = RootCertStore::empty();
-    let (mut subjects, mut expire_at) = (BTreeSet::new(), None::<i64>);
+    let mut expire_at: Option<i64> = None;
     let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
-    for certificate in certificates(path)? {
-        let at = issue::expires_at(&certificate);
+    let all = certificates(path)?;
+    for certificate in &all {
+        let at = issue::expires_at(certificate);
         // Nobody looks at an authority's dates later.
         if at.is_none_or(|at| at >= now) {
-            subjects.extend(issue::subject(&certificate));
-            roots.add(certificate).map_err(|error| unfit(path, &error))?;
+            roots.add(certificate.clone()).map_err(|error| unfit(path, &error))?;
             expire_at = expire_at.into_iter().chain(at).min();
         }
     }
     if roots.is_empty() {
         return Err(unfit(path, &rustls::Error::InvalidCertificate(CertificateError::Expired)));
     }
-    Ok(Authorities { roots: Arc::new(roots), subjects, expire_at })
+    Ok(Authorities { roots: Arc::new(roots), all, expire_at })
 }
 
-/// What checks nodes' certificates, and those that are revoked.
+/// What checks nodes' certificates.
+pub(crate) type NodesVerifier = Unrevoked<WebPkiServerVerifier>;
+
+/// What checks nodes' certificates, by the authorities in `ca` and the lists in `revoked`.
 pub(crate) fn nodes(
     ca: &Path,
     authorities: &Authorities,
     revoked: Option<&Path>,
-) -> Result<(Arc<WebPkiServerVerifier>, Revoked), FileError> {
-    let listed = revoked.map(|path| Revoked::read(path, authorities)).transpose()?.unwrap_or_default();
-    // An authority without a list has revoked nothing.
-    let nodes = WebPkiServerVerifier::builder_with_provider(Arc::clone(&authorities.roots), provider())
-        .with_crls(listed.lists.iter().cloned())
-        .allow_unknown_revocation_status()
+) -> Result<Arc<NodesVerifier>, FileError> {
+    let revoked = Arc::new(revoked.map(|path| Revoked::read(path, authorities)).transpose()?.unwrap_or_default());
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::clone(&authorities.roots), provider())
         .build()
-        .map_err(|error| not_built(ca, revoked, &error))?;
-    Ok((nodes, listed))
+        .map_err(|error| not_built(ca, &error))?;
+    Ok(Arc::new(Unrevoked { revoked, verifier }))
 }
 
-/// Which of the two files it is that nothing can be checked by.
-pub(crate) fn not_built(ca: &Path, revoked: Option<&Path>, error: &VerifierBuilderError) -> FileError {
-    let path = match error {
-        VerifierBuilderError::InvalidCrl(_) => revoked.unwrap_or(ca),
-        _ => ca,
-    };
-    FileError::Unfit { path: path.to_path_buf(), reason: format!("cannot be used: {error}") }
+/// Nothing can be checked by these authorities.
+pub(crate) fn not_built(ca: &Path, error: &VerifierBuilderError) -> FileError {
+    FileError::Unfit { path: ca.to_path_buf(), reason: format!("cannot be used: {error}") }
 }
 
 /// Why a file does not fit, in words for who keeps it.
 pub(crate) fn unfit(path: &Path, error: &rustls::Error) -> FileError {
     let reason = match error {
         rustls::Error::InvalidCertificate(error) => wrong(error),
-        rustls::Error::InvalidCertRevocationList(_) => {
-            "cannot be checked: a list of revoked certificates is not its authority's".to_owned()
-        }
         rustls::Error::InconsistentKeys(_) => "belongs to another key than the one that is given".to_owned(),
         other => format!("cannot be used: {other}"),
     };

@@ -109,13 +109,17 @@ impl Authority {
         self.issue(names, &text, &[ExtendedKeyUsagePurpose::ClientAuth], days, now)
     }
 
-    /// The serial number of a certificate of this authority, PEM.
-    pub fn serial_of(&self, what: &str, certificate: &str) -> Result<Vec<u8>, IssueError> {
+    /// The serial numbers of the certificates in `text`, PEM, which all have to be of this authority.
+    pub fn serials_of(&self, what: &str, text: &str) -> Result<Vec<Vec<u8>>, IssueError> {
         let foreign = || IssueError::Foreign(what.to_owned());
-        let der = CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|_| foreign())?;
-        let (issuer, serial) = revoked::number_of(&der).ok_or_else(foreign)?;
-        let is_own = subject(&self.certificate) == Some(issuer) && der != self.certificate;
-        if is_own { Ok(serial) } else { Err(foreign()) }
+        let found: Result<Vec<CertificateDer<'_>>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+        let found = found.ok().filter(|found| !found.is_empty()).ok_or_else(foreign)?;
+        let serial = |der: &CertificateDer<'_>| {
+            let (issuer, serial) = revoked::number_of(der).ok_or_else(foreign)?;
+            let is_own = subject(&self.certificate) == Some(issuer) && *der != self.certificate;
+            if is_own { Ok(serial) } else { Err(foreign()) }
+        };
+        found.iter().map(serial).collect()
     }
 
     /// A list of certificates that count no more, PEM: those on the list `before`, and those with these serial numbers. Returns how many those are
@@ -236,14 +240,14 @@ mod tests {
         let (own, _) = Authority::create(&cluster, 10, now).unwrap();
         let (other, of_other) = Authority::create(&cluster, 10, now).unwrap();
         let issued = own.client("app", 1, now).unwrap().certificate;
-        let serial = own.serial_of("app.pem", &issued).unwrap();
+        let serial = own.serials_of("app.pem", &issued).unwrap().remove(0);
         let (list, count) = own.revoke(None, &[serial.clone(), vec![0xff, 1], vec![0, 0xff, 1]], now).unwrap();
         assert_eq!(count, 2);
         let (again, count) =
             own.revoke(Some(&list), &[vec![0xff, 1], [&[0], &serial[..]].concat()], now + DAY).unwrap();
         assert_eq!((count, own.revoked_by(&again).unwrap()), (2, own.revoked_by(&list).unwrap()));
         for (what, certificate) in [("app.pem", &issued), ("ca.pem", &of_other.certificate), ("no.pem", &list)] {
-            assert!(matches!(other.serial_of(what, certificate), Err(IssueError::Foreign(_))), "{what}");
+            assert!(matches!(other.serials_of(what, certificate), Err(IssueError::Foreign(_))), "{what}");
         }
         assert!(matches!(other.revoke(Some(&list), &[], now), Err(IssueError::List(_))));
         assert!(matches!(own.revoke(Some("no list"), &[], now), Err(IssueError::List(_))));

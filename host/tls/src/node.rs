@@ -1,18 +1,18 @@
 //! What a node needs for encrypted connections: its certificate, which says which node it is, and the authority that all nodes and clients are of.
 
-use crate::files::{self, FileError, unfit};
+use crate::files::{self, FileError, NodesVerifier, unfit};
 use crate::handshake::Handshake;
 use crate::issue;
 use crate::names::{ClusterName, asked};
 use crate::provider;
-use crate::revoked::Revoked;
+use crate::revoked::Unrevoked;
 use crate::stream::Stream;
-use rustls::client::danger::ServerCertVerifier as _;
-use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::client::Resumption;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::TLS13;
-use rustls::{ClientConfig, ServerConfig, ServerConnection};
+use rustls::{CertificateError, ClientConfig, ServerConfig, ServerConnection};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -60,8 +60,8 @@ pub struct NodeTls {
 struct Loaded {
     accepting: Arc<ServerConfig>,
     dialling: Arc<ClientConfig>,
-    nodes: Arc<WebPkiServerVerifier>,
-    revoked: Revoked,
+    nodes: Arc<NodesVerifier>,
+    is_revoked: bool,
     expires_at: i64,
     authority_expires_at: i64,
 }
@@ -77,7 +77,11 @@ impl fmt::Debug for NodeTls {
 impl NodeTls {
     /// Reads the files. `has_client_certificates`: whether clients must show a certificate too; nodes always must.
     pub fn load(files: NodeTlsFiles, mode: Mode, has_client_certificates: bool) -> Result<Self, FileError> {
-        let loaded = RwLock::new(Arc::new(load(&files, has_client_certificates)?));
+        let loaded = load(&files, has_client_certificates)?;
+        if loaded.is_revoked {
+            return Err(unfit(&files.certificate, &rustls::Error::InvalidCertificate(CertificateError::Revoked)));
+        }
+        let loaded = RwLock::new(Arc::new(loaded));
         Ok(Self { files, mode, has_client_certificates, loaded, reloads: AtomicU64::new(0) })
     }
 
@@ -117,13 +121,18 @@ impl NodeTls {
 
     /// How many certificates have been revoked.
     pub fn revoked_count(&self) -> usize {
-        self.loaded().revoked.count()
+        self.loaded().nodes.revoked.count()
     }
 
-    /// Whether the certificate that the other end has shown has been revoked, perhaps since.
+    /// Whether this node's own certificate has been revoked, so that others refuse it.
+    pub fn is_own_revoked(&self) -> bool {
+        self.loaded().is_revoked
+    }
+
+    /// Whether a certificate that the other end has shown has been revoked, perhaps since.
     pub fn is_revoked(&self, stream: &Stream) -> bool {
         let loaded = self.loaded();
-        loaded.revoked.count() > 0 && stream.certificates().first().is_some_and(|shown| loaded.revoked.has(shown))
+        loaded.nodes.revoked.count() > 0 && loaded.nodes.revoked.has_any(&stream.certificates())
     }
 
     /// The files, and what they are for.
@@ -167,19 +176,19 @@ impl NodeTls {
     pub fn is_any_node(&self, stream: &Stream) -> bool {
         let shown = stream.certificates();
         let Some((first, rest)) = shown.split_first() else { return false };
-        is_for(&self.loaded().nodes, first, rest, self.files.cluster.any_node()).is_ok()
+        is_for(&*self.loaded().nodes, first, rest, self.files.cluster.any_node()).is_ok()
     }
 
     /// Whether the other end has shown the certificate of node `node`.
     pub fn is_node(&self, stream: &Stream, node: u16) -> bool {
         let shown = stream.certificates();
         let Some((first, rest)) = shown.split_first() else { return false };
-        is_for(&self.loaded().nodes, first, rest, self.files.cluster.node(node)).is_ok()
+        is_for(&*self.loaded().nodes, first, rest, self.files.cluster.node(node)).is_ok()
     }
 }
 
 fn is_for(
-    verifier: &WebPkiServerVerifier,
+    verifier: &impl ServerCertVerifier,
     first: &CertificateDer<'_>,
     rest: &[CertificateDer<'_>],
     name: String,
@@ -191,24 +200,24 @@ fn load(files: &NodeTlsFiles, has_client_certificates: bool) -> Result<Loaded, F
     let authorities = files::authorities(&files.ca)?;
     let chain = files::certificates(&files.certificate)?;
     let provider = provider();
-    let (nodes, revoked) = files::nodes(&files.ca, &authorities, files.revoked.as_deref())?;
+    let nodes = files::nodes(&files.ca, &authorities, files.revoked.as_deref())?;
+    let revoked = Arc::clone(&nodes.revoked);
     let wrong_certificate = |error: rustls::Error| unfit(&files.certificate, &error);
     for name in [files.cluster.any_node(), files.cluster.node(files.node)] {
-        is_for(&nodes, &chain[0], &chain[1..], name).map_err(wrong_certificate)?;
+        // A node that is on its list refuses the others that are, too.
+        is_for(&*nodes.verifier, &chain[0], &chain[1..], name).map_err(wrong_certificate)?;
     }
-    let callers = WebPkiClientVerifier::builder_with_provider(Arc::clone(&authorities.roots), Arc::clone(&provider))
-        .with_crls(revoked.lists.iter().cloned())
-        .allow_unknown_revocation_status();
+    let callers = WebPkiClientVerifier::builder_with_provider(Arc::clone(&authorities.roots), Arc::clone(&provider));
     // Who shows none is not taken for a node, in any case.
     let callers = if has_client_certificates { callers } else { callers.allow_unauthenticated() };
-    let callers = callers.build().map_err(|error| files::not_built(&files.ca, files.revoked.as_deref(), &error))?;
+    let callers = callers.build().map_err(|error| files::not_built(&files.ca, &error))?;
     callers.verify_client_cert(&chain[0], &chain[1..], UnixTime::now()).map_err(wrong_certificate)?;
     let key = files::key(&files.key)?;
     let versions = &[&TLS13];
     let mut accepting = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions)
         .map_err(wrong_certificate)?
-        .with_client_cert_verifier(callers)
+        .with_client_cert_verifier(Arc::new(Unrevoked { revoked: Arc::clone(&revoked), verifier: callers }))
         .with_single_cert(chain.clone(), key.clone_key())
         .map_err(wrong_certificate)?;
     accepting.session_storage = Arc::new(NoServerSessionStorage {});
@@ -216,7 +225,8 @@ fn load(files: &NodeTlsFiles, has_client_certificates: bool) -> Result<Loaded, F
     let mut dialling = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)
         .map_err(wrong_certificate)?
-        .with_webpki_verifier(Arc::clone(&nodes))
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::<NodesVerifier>::clone(&nodes))
         .with_client_auth_cert(chain.clone(), key)
         .map_err(wrong_certificate)?;
     dialling.resumption = Resumption::disabled();
@@ -226,5 +236,6 @@ fn load(files: &NodeTlsFiles, has_client_certificates: bool) -> Result<Loaded, F
     })?;
     let authority_expires_at = authorities.expire_at.unwrap_or(expires_at);
     let (accepting, dialling) = (Arc::new(accepting), Arc::new(dialling));
-    Ok(Loaded { accepting, dialling, nodes, revoked, expires_at, authority_expires_at })
+    let is_revoked = revoked.has_any(&chain);
+    Ok(Loaded { accepting, dialling, nodes, is_revoked, expires_at, authority_expires_at })
 }

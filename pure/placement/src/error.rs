@@ -2,6 +2,7 @@
 
 use crate::limit::{GRANTS_PER_HOLDER_MAX, PASSWORD_COUNT_MAX, RIGHTS_SIZE_MAX, TABLES_SIZE_MAX};
 use crate::rights::{Grant, Holder};
+use hedgerow_types::limit::REPLICA_COUNT_MAX;
 use hedgerow_types::{GroupId, NodeId, Refusal, ReplicaId, TableId};
 
 /// A request that cannot be done. The catalogue is unchanged. Nothing here goes away by sending the same request again,
@@ -255,6 +256,9 @@ impl From<CatalogueError> for Refusal {
             CatalogueError::NoTable(_) | CatalogueError::NotKept(_) => Self::NoTable,
             CatalogueError::TableExists(_) => Self::TableExists,
             CatalogueError::TooFewAlive { .. } => Self::NotReady(error.to_string()),
+            CatalogueError::ReplicaCount { count, .. } if !(1..=REPLICA_COUNT_MAX).contains(&count) => {
+                Self::Invalid(error.to_string())
+            }
             // Whoever asks decides whether the other one is meant, too: nobody repeats it by himself.
             CatalogueError::OtherTable { .. }
             | CatalogueError::TableDiffers { .. }

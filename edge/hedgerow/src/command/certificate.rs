@@ -4,13 +4,16 @@ use crate::encoding::Encoding;
 use crate::exit::Exit;
 use crate::files;
 use crate::output::{counted, print, say};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use hedgerow_env::Clock as _;
 use hedgerow_env::os::OsClock;
 use hedgerow_tls::{Authority, ClusterName, Issued};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+
+/// The list of the certificates that were taken back.
+const LIST: &str = "revoked.pem";
 
 /// What is made. Private keys are written so that only their owner may read them.
 #[derive(Debug, Subcommand)]
@@ -105,6 +108,12 @@ pub(crate) fn run(command: &CertificateCommand) -> Result<Exit> {
     let now = SystemTime::UNIX_EPOCH + Duration::from_micros(OsClock.unix_micros());
     match command {
         CertificateCommand::Authority { cluster, place, days } => {
+            let list = place.directory.join(LIST);
+            ensure!(
+                files::read_if_exists(&list)?.is_none(),
+                "{} is there already, and nothing was made",
+                list.display()
+            );
             let (authority, issued) = Authority::create(&ClusterName::new(cluster)?, *days, now)?;
             write(&place.directory, "ca", &issued, false)?;
             // Nodes may have it in their configuration before anything is on it.
@@ -122,7 +131,7 @@ pub(crate) fn run(command: &CertificateCommand) -> Result<Exit> {
             let mut revoked: Vec<Vec<u8>> = serials.iter().map(|Serial(number)| number.clone()).collect();
             for path in files {
                 let text = files::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
-                revoked.push(authority.serial_of(&path.display().to_string(), &text)?);
+                revoked.extend(authority.serials_of(&path.display().to_string(), &text)?);
             }
             revoke(&place.directory, &authority, &revoked, now)?;
         }
@@ -137,12 +146,15 @@ pub(crate) fn run(command: &CertificateCommand) -> Result<Exit> {
 
 /// Puts certificates on the authority's list, which is made if it is not there.
 fn revoke(directory: &Path, authority: &Authority, serials: &[Vec<u8>], now: SystemTime) -> Result<()> {
-    let path = directory.join("revoked.pem");
+    let path = directory.join(LIST);
     let before = files::read_if_exists(&path)?.map(String::from_utf8).transpose();
     let before = before.with_context(|| format!("{} is no list of revoked certificates", path.display()))?;
     let (list, count) =
         authority.revoke(before.as_deref(), serials, now).with_context(|| path.display().to_string())?;
     files::replace(&path, list.as_bytes())?;
+    if before.is_none() && !serials.is_empty() {
+        say(&format!("{} was not there: what an earlier list has is not on this one", path.display()));
+    }
     print(&format!("made {} ({} revoked)", path.display(), counted(count as u64, "certificate")))
 }
 
@@ -164,12 +176,13 @@ fn open(directory: &Path) -> Result<Authority> {
 fn write_anew(authority: &Authority, name: &str, issued: &Issued, made: &Made) -> Result<()> {
     let (path, _) = paths(&made.place.directory, name);
     let before = files::read_if_exists(&path)?.and_then(|before| String::from_utf8(before).ok());
-    let before = before.and_then(|before| authority.serial_of(name, &before).ok());
+    let before = before.and_then(|before| authority.serials_of(name, &before).ok()?.pop());
     write(&made.place.directory, name, issued, made.replace)?;
     if let Some(serial) = before {
         let serial = Encoding::Hex.encode(&serial);
+        let place = made.place.directory.display();
         say(&format!(
-            "the one before counts until it expires: `hedgerow certificate revoke --serial {serial}` takes it back"
+            "the one before counts until it expires: `hedgerow certificate revoke --serial {serial} --directory {place}` takes it back"
         ));
     }
     Ok(())

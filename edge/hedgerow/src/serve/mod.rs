@@ -254,6 +254,7 @@ fn days_until(at: i64) -> i64 {
 /// Reads certificates anew whenever SIGHUP comes.
 async fn reload(mut hung_up: Signal, tls: Option<&NodeTls>) {
     while hung_up.recv().await.is_some() {
+        let before = tls.map_or(0, NodeTls::revoked_count);
         match tls.map(NodeTls::reload) {
             None => tracing::info!(
                 "SIGHUP: this node has no certificates to read anew, and settings are read at a start only"
@@ -264,6 +265,14 @@ async fn reload(mut hung_up: Signal, tls: Option<&NodeTls>) {
                     revoked,
                     "certificates were read anew from the files named at the start, for connections that are made from now on"
                 );
+                if revoked < before {
+                    tracing::warn!(before, "fewer certificates are revoked than before: is it an older list?");
+                }
+                if tls.is_some_and(NodeTls::is_own_revoked) {
+                    tracing::error!(
+                        "this node's own certificate has been revoked: other nodes and clients refuse it, until it has another one"
+                    );
+                }
                 tls.into_iter().for_each(warn_of_expiry);
             }
             Some(Err(error)) => {

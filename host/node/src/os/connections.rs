@@ -252,9 +252,14 @@ impl Connections {
         if self.reloads.replace(reloads) == reloads || tls.revoked_count() == 0 {
             return;
         }
-        for (id, connection) in self.open.borrow().iter().filter(|(_, it)| tls.is_revoked(&it.stream)) {
-            tracing::warn!(connection = id.0, "a client is disconnected: its certificate has been revoked");
-            self.cut(connection);
+        let open = self.open.borrow();
+        let revoked: Vec<_> = open.values().filter(|it| tls.is_revoked(&it.stream)).collect();
+        revoked.iter().for_each(|connection| self.cut(connection));
+        if !revoked.is_empty() {
+            tracing::warn!(
+                connections = revoked.len(),
+                "clients are disconnected: their certificates have been revoked"
+            );
         }
     }
 

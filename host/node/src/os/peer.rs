@@ -244,6 +244,10 @@ async fn transmit(host: &Host, peer: NodeId, link: &Link, stream: Stream, answer
     let hello = host.node.borrow().greeting(peer).encode();
     let mut state = LinkState { unsent: BytesMut::from(&hello[..]), stream: Some(Rc::clone(&stream)) };
     std::mem::swap(&mut *link.state.borrow_mut(), &mut state);
+    // Perhaps while it was agreed on: from here on it is looked at whenever others are.
+    if host.security.tls().is_some_and(|tls| tls.is_revoked(&stream)) {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the node's certificate has been revoked"));
+    }
     loop {
         let has_unsent = {
             let state = link.state.borrow();
