@@ -19,8 +19,8 @@ impl Client {
     /// not the password. Connections that were logged in on with the one before are closed.
     ///
     /// Fails with [`crate::ErrorKind::FailedPrecondition`] if the user has one already, or none as it should have, and where the nodes do not go by
-    /// rights; with [`crate::ErrorKind::Invalid`] if `user` is no name, or if the password has fewer than 12 characters, more than 1,024 bytes, or characters that RFC 4013 does not allow. Where the outcome is
-    /// unknown ([`crate::Error::is_outcome_unknown`]) it is not asked for again by itself.
+    /// rights; with [`crate::ErrorKind::Invalid`] if `user` is no name, or if the password has fewer than 12 characters, more than 1,024 bytes, or
+    /// characters that RFC 4013 does not allow. Where the outcome is unknown ([`crate::Error::is_outcome_unknown`]) it is not asked for again by itself.
     pub async fn set_password(&self, user: &str, password: &str, is_new: bool) -> Result<()> {
         let password = Password::chosen(password).map_err(|error| Error::invalid(error.to_string()))?;
         let salt = random_bytes();

@@ -13,6 +13,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{CertificateError, ClientConfig, ServerConfig, ServerConnection};
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -86,7 +87,7 @@ impl NodeTls {
     }
 
     /// Reads the files anew, for connections that are made from now on. Where they are not right, what was read before stays. Whoever keeps
-    /// connections looks at [`NodeTls::reloads`], and ends those that are [`NodeTls::is_revoked`].
+    /// connections asks [`NodeTls::may_have_revoked`] now and then, and ends those that are [`NodeTls::is_revoked`].
     pub fn reload(&self) -> Result<(), FileError> {
         let loaded = Arc::new(load(&self.files, self.has_client_certificates)?);
         *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = loaded;
@@ -114,9 +115,10 @@ impl NodeTls {
         self.loaded().authority_expires_at
     }
 
-    /// How often the files were read anew.
-    pub fn reloads(&self) -> u64 {
-        self.reloads.load(Ordering::Acquire)
+    /// Whether certificates of open connections may have been revoked since this was asked last with `seen`, which begins with 0.
+    pub fn may_have_revoked(&self, seen: &Cell<u64>) -> bool {
+        let reloads = self.reloads.load(Ordering::Acquire);
+        seen.replace(reloads) != reloads && self.revoked_count() > 0
     }
 
     /// How many certificates have been revoked.

@@ -84,6 +84,33 @@ pub(crate) struct Unrevoked<V: ?Sized> {
     pub(crate) verifier: Arc<V>,
 }
 
+/// What both kinds of verifier do with signatures, which a list says nothing of.
+macro_rules! signatures_by_the_verifier {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            self.verifier.verify_tls12_signature(message, certificate, signed)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signed: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            self.verifier.verify_tls13_signature(message, certificate, signed)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.verifier.supported_verify_schemes()
+        }
+    };
+}
+
 impl<V: ServerCertVerifier + ?Sized> ServerCertVerifier for Unrevoked<V> {
     fn verify_server_cert(
         &self,
@@ -97,27 +124,7 @@ impl<V: ServerCertVerifier + ?Sized> ServerCertVerifier for Unrevoked<V> {
         self.revoked.check(first, rest).map(|()| verified)
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls12_signature(message, certificate, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls13_signature(message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.verifier.supported_verify_schemes()
-    }
+    signatures_by_the_verifier!();
 }
 
 impl<V: ClientCertVerifier + ?Sized> ClientCertVerifier for Unrevoked<V> {
@@ -143,25 +150,5 @@ impl<V: ClientCertVerifier + ?Sized> ClientCertVerifier for Unrevoked<V> {
         self.revoked.check(first, rest).map(|()| verified)
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls12_signature(message, certificate, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls13_signature(message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.verifier.supported_verify_schemes()
-    }
+    signatures_by_the_verifier!();
 }

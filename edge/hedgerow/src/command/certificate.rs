@@ -4,7 +4,7 @@ use crate::encoding::Encoding;
 use crate::exit::Exit;
 use crate::files;
 use crate::output::{counted, print, say};
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Subcommand};
 use hedgerow_env::Clock as _;
 use hedgerow_env::os::OsClock;
@@ -108,12 +108,7 @@ pub(crate) fn run(command: &CertificateCommand) -> Result<Exit> {
     let now = SystemTime::UNIX_EPOCH + Duration::from_micros(OsClock.unix_micros());
     match command {
         CertificateCommand::Authority { cluster, place, days } => {
-            let list = place.directory.join(LIST);
-            ensure!(
-                files::read_if_exists(&list)?.is_none(),
-                "{} is there already, and nothing was made",
-                list.display()
-            );
+            check_absent(&place.directory.join(LIST))?;
             let (authority, issued) = Authority::create(&ClusterName::new(cluster)?, *days, now)?;
             write(&place.directory, "ca", &issued, false)?;
             // Nodes may have it in their configuration before anything is on it.
@@ -158,6 +153,11 @@ fn revoke(directory: &Path, authority: &Authority, serials: &[Vec<u8>], now: Sys
     print(&format!("made {} ({} revoked)", path.display(), counted(count as u64, "certificate")))
 }
 
+fn check_absent(path: &Path) -> Result<()> {
+    ensure!(files::read_if_exists(path)?.is_none(), "{} is there already, and nothing was made", path.display());
+    Ok(())
+}
+
 fn paths(directory: &Path, name: &str) -> (PathBuf, PathBuf) {
     (directory.join(format!("{name}.pem")), directory.join(format!("{name}-key.pem")))
 }
@@ -192,8 +192,8 @@ fn write(directory: &Path, name: &str, issued: &Issued, replace: bool) -> Result
     files::make_directory(directory)?;
     let (certificate, key) = paths(directory, name);
     for path in [&certificate, &key] {
-        if !replace && files::read_if_exists(path)?.is_some() {
-            bail!("{} is there already, and nothing was made", path.display());
+        if !replace {
+            check_absent(path)?;
         }
     }
     files::replace_private(&key, issued.key.as_bytes())?;

@@ -247,11 +247,7 @@ impl Connections {
 
     /// Ends connections with certificates that were revoked since they were made.
     fn cut_revoked(&self) {
-        let Some(tls) = &self.tls else { return };
-        let reloads = tls.reloads();
-        if self.reloads.replace(reloads) == reloads || tls.revoked_count() == 0 {
-            return;
-        }
+        let Some(tls) = self.tls.as_ref().filter(|tls| tls.may_have_revoked(&self.reloads)) else { return };
         let open = self.open.borrow();
         let revoked: Vec<_> = open.values().filter(|it| tls.is_revoked(&it.stream)).collect();
         revoked.iter().for_each(|connection| self.cut(connection));

@@ -109,8 +109,7 @@ impl Peers {
 
     /// Ends connections with certificates that were revoked since they were made. Their tasks find them closed.
     pub(crate) fn close_revoked(&self, tls: &NodeTls) {
-        let reloads = tls.reloads();
-        if self.reloads.replace(reloads) == reloads || tls.revoked_count() == 0 {
+        if !tls.may_have_revoked(&self.reloads) {
             return;
         }
         let made = self.links.iter().filter_map(|((node, _), link)| Some((*node, link.state.borrow().stream.clone()?)));
