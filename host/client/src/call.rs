@@ -446,9 +446,14 @@ impl<'a> Call<'a> {
 
     /// Waits as `reaction` says; gives the error if there is no time or reason for another attempt.
     pub(crate) async fn react(&mut self, reaction: Reaction, error: Error) -> Option<Error> {
-        // A node that could be asked knows more of why nobody serves than one that could not.
+        // A node that could be asked knows more of why nobody serves than one that could not, or that had no time left to say.
         let told = self.last_error.take().filter(|told| told.kind() == ErrorKind::Unavailable);
-        let error = told.filter(|_| error.kind() == ErrorKind::Unreachable).unwrap_or(error);
+        let says_less = match error.kind() {
+            ErrorKind::Unreachable => true,
+            ErrorKind::Timeout => self.deadline <= now(),
+            _ => false,
+        };
+        let error = told.filter(|_| says_less).unwrap_or(error);
         let after = match reaction {
             Reaction::Fail => return Some(error),
             Reaction::Retry { after } => after,

@@ -315,6 +315,26 @@ async fn r03_a_read_that_everybody_refuses_ends_at_its_deadline_with_the_reason(
     assert!(group.counts().iter().all(|count| (1..30).contains(count)), "{:?}", group.counts());
 }
 
+/// The last attempt leaves shortly before the deadline, and nobody has the time to answer it.
+#[tokio::test(start_paused = true)]
+async fn r03_an_attempt_that_the_deadline_cuts_short_hides_no_reason() {
+    let group = Group::start(3).await;
+    (0..3).for_each(|node| group.refuse(node, lagging()));
+    let options = ClientOptions {
+        operation_timeout: ms(100),
+        read: ReadOptions { mode: ReplicaRead::Follower, ..ReadOptions::default() },
+        ..ClientOptions::default()
+    };
+    let table = group.client(options).await.open_table("t").await.unwrap();
+    let get = tokio::spawn(async move { table.get("h", "s").await });
+    pass(ms(60)).await;
+    (0..3).for_each(|node| group.silence(node));
+    pass(ms(40)).await;
+    let error = answer(get).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.message().contains("5 entries behind"), "{error}");
+}
+
 #[tokio::test]
 async fn r11_a_node_that_hangs_up_is_left_at_once() {
     let cluster = Cluster::start().await;
