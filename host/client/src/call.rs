@@ -54,6 +54,8 @@ pub(crate) struct Call<'a> {
     renewals: u32,
     /// How the last attempt failed, for when there is no time for another.
     last_error: Option<Error>,
+    /// Why a node was not believed, or did not believe this client: others are asked then, and say nothing of it.
+    disbelief: Option<Box<str>>,
     /// Of a read that need not go to the leader: who was asked since the last pause, and how often all were.
     pub(crate) tried: Vec<Address>,
     rounds: u32,
@@ -112,6 +114,7 @@ impl<'a> Call<'a> {
             is_outcome_unknown: false,
             renewals: 0,
             last_error: None,
+            disbelief: None,
             tried: Vec::new(),
             rounds: 0,
         }
@@ -416,6 +419,9 @@ impl<'a> Call<'a> {
             self.routes.with_map(|map| map.note_not_leader(target.partition, asked));
         }
         self.is_outcome_unknown |= lost.may_have_run();
+        if let Lost::Disbelieved { what, .. } = lost {
+            self.disbelief = Some(what.as_str().into());
+        }
     }
 
     pub(crate) fn reaction_to_loss(&mut self, target: Target, lost: &Lost) -> Reaction {
@@ -473,7 +479,7 @@ impl<'a> Call<'a> {
         }
         let left = self.deadline.saturating_duration_since(now());
         if left <= after {
-            return Some(timed_out(&error));
+            return Some(self.timed_out(&error));
         }
         self.last_error = Some(error);
         if !after.is_zero() {
@@ -482,13 +488,27 @@ impl<'a> Call<'a> {
         None
     }
 
+    /// The error of an operation whose time is over, by what kept it from succeeding.
+    fn timed_out(&self, cause: &Error) -> Error {
+        let message = match &self.disbelief {
+            Some(why) if **why != *cause.message() => format!("{}; and {why}", cause.message()),
+            _ => cause.message().to_owned(),
+        };
+        match cause.kind() {
+            ErrorKind::Unreachable | ErrorKind::Unavailable | ErrorKind::NotAllowed => {
+                Error::new(cause.kind(), format!("gave up at the deadline: {message}"))
+            }
+            _ => Error::new(ErrorKind::Timeout, format!("the deadline passed: {message}")),
+        }
+    }
+
     /// Waits for a fresh map when no replica is left to ask; starts over with the known ones if the map names none.
     pub(crate) async fn find_target(&self) -> Result<Target> {
         let wait = self.routes.refresh().wait();
         if timeout_at(self.deadline, wait).await.is_err() {
             let cause = self.last_error.clone().or_else(|| self.routes.failure());
             let cause = cause.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, "no replica serves the partition"));
-            return Err(timed_out(&cause).with_unknown_outcome(self.is_write() && self.is_outcome_unknown));
+            return Err(self.timed_out(&cause).with_unknown_outcome(self.is_write() && self.is_outcome_unknown));
         }
         if let Some(error) = self.routes.failure().filter(|error| error.kind() == ErrorKind::NoTable) {
             return Err(error.with_unknown_outcome(self.is_write() && self.is_outcome_unknown));
@@ -533,16 +553,6 @@ fn level_of(code: i32, asked: Option<ReadLevel>, staleness: Option<Duration>) ->
     };
     said.staleness_bound_ms = i64::try_from(bound.as_millis()).ok();
     said.read_level().unwrap_or_default()
-}
-
-/// The error of an operation whose time is over, by what kept it from succeeding.
-fn timed_out(cause: &Error) -> Error {
-    match cause.kind() {
-        ErrorKind::Unreachable | ErrorKind::Unavailable => {
-            Error::new(cause.kind(), format!("gave up at the deadline: {}", cause.message()))
-        }
-        _ => Error::new(ErrorKind::Timeout, format!("the deadline passed: {}", cause.message())),
-    }
 }
 
 /// What a refusal says to people. A node that knows no leader tells why.

@@ -363,8 +363,10 @@ impl Cluster {
         };
         match reply {
             Ok(frame) => judge(frame.reply),
-            // A node may not have heard of a new password yet; where all say so, it is wrong.
-            Err(lost @ (Lost::Foreign(_) | Lost::LoginRefused(_))) => Step::Foreign(lost_error(&lost)),
+            // A node may not have heard of a new password yet, or have other authorities; where all say so, it is wrong.
+            Err(lost @ (Lost::Foreign(_) | Lost::LoginRefused(_) | Lost::Disbelieved { .. })) => {
+                Step::Foreign(lost_error(&lost))
+            }
             Err(lost) => Step::Next { error: lost_error(&lost), pause: None, may_have_run: lost.may_have_run() },
         }
     }

@@ -7,7 +7,7 @@
 
 use crate::alarm::Lateness;
 use crate::lock::lock;
-use crate::lost::{Lost, lost_error};
+use crate::lost::Lost;
 use crate::recording::{NodeMetrics, Outcome, Started};
 use crate::runtime::{Writer, now};
 use bytes::{Buf as _, BytesMut};
@@ -126,7 +126,7 @@ impl Shared {
     pub(crate) fn submit(self: &Arc<Self>, request: &Outgoing<'_>) -> Result<Waiting, Lost> {
         let mut state = self.lock();
         if let Some(end) = &state.end {
-            return Err(Lost::NotConnected(lost_error(end).message().to_owned()));
+            return Err(end.for_later());
         }
         if state.slots.len() >= IN_FLIGHT_MAX || state.outgoing.len() > OUTGOING_SIZE_MAX {
             return Err(Lost::Full);

@@ -78,7 +78,7 @@ impl Credentials {
     /// Logs in on a connection that the program has made itself, with [`crate::ClientTls::connect`], before anything is asked on it. Fails with
     /// [`crate::ErrorKind::NotAllowed`] if the node does not let the user in, and with [`crate::ErrorKind::Unreachable`] if the connection breaks.
     pub async fn log_in_on(&self, stream: &Arc<Stream>) -> Result<()> {
-        let unreachable = |error: std::io::Error| lost_error(&Lost::NotConnected(error.to_string()));
+        let unreachable = |error: std::io::Error| lost_error(&Lost::before_asking(&error, error.to_string()));
         let address = stream.tcp().peer_addr().map_err(unreachable)?;
         let (mut reader, mut writer) = halves(Arc::clone(stream));
         self.log_in((&mut reader, &mut writer), address).await.map_err(|lost| lost_error(&lost))
@@ -215,7 +215,7 @@ impl Talk<'_> {
     }
 
     async fn ask(&mut self, status: NegotiationStatus, message: &[u8]) -> Result<NegotiationReply, Lost> {
-        let broken = |error: std::io::Error, talk: &Self| Lost::NotConnected(talk.text(&error.to_string()));
+        let broken = |error: std::io::Error, talk: &Self| Lost::before_asking(&error, talk.text(&error.to_string()));
         self.last_id += 1;
         let body = Body::Negotiation(Negotiation { status: status.code(), msg: message.to_vec().into() });
         let mut frame = BytesMut::new();

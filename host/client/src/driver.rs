@@ -33,7 +33,7 @@ pub(crate) struct Opening {
 
 impl Opening {
     async fn open(&self, address: SocketAddr) -> Result<(Reader, Writer), Lost> {
-        let failed = |error| Lost::NotConnected(format!("connecting to {address}: {error}"));
+        let failed = |error: io::Error| Lost::before_asking(&error, format!("connecting to {address}: {error}"));
         let (mut reader, mut writer) = connect(address, self.tls.as_ref()).await.map_err(failed)?;
         if let Some(credentials) = &self.credentials {
             credentials.log_in((&mut reader, &mut writer), address).await?;
@@ -101,7 +101,9 @@ async fn serve(shared: &Shared, reader: Reader, writer: Writer, address: SocketA
     };
     let end = match poll_fn(|context| driver.poll(context)).await {
         Ok(()) => Lost::Broken(CLOSED.to_owned()),
-        Err(End::Io(error)) => Lost::Broken(format!("connection to {address}: {error}")),
+        Err(End::Io(error)) => {
+            Lost::after_asking(&error, format!("connection to {address}: {error}"), driver.has_replied)
+        }
         Err(End::Malformed(what)) if driver.has_replied => {
             Lost::Malformed(format!("malformed reply from {address}: {what}"))
         }

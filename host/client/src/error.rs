@@ -39,8 +39,8 @@ pub enum ErrorKind {
     Forgotten,
     /// The disks are full: what adds data is refused, reads and deletes are served. Make room, then write again.
     DiskFull,
-    /// The user of this client has not been given the right to, or the node did not let it log in
-    /// ([`crate::ClientOptions::credentials`]): the message says which. Have somebody give the right, or correct the password; one that was
+    /// The user of this client has not been given the right to, the node did not let it log in
+    /// ([`crate::ClientOptions::credentials`]), or no node believes its certificate, which may have expired or been revoked: the message says which. Have somebody give the right, or correct the password; one that was
     /// changed a moment ago, and failures that were too many, pass within a minute.
     NotAllowed,
     /// The stored data failed a check or the storage failed. Report it to whoever runs the cluster.

@@ -3,7 +3,7 @@
 use crate::connection::{Clock, Outgoing, Shared, Waiting};
 use crate::driver::{self, Opening};
 use crate::lock::lock;
-use crate::lost::{CLOSED, Lost, lost_error};
+use crate::lost::{CLOSED, Lost};
 use crate::options::ClientOptions;
 use crate::recording::NodeMetrics;
 use crate::runtime::{now, spawn};
@@ -169,11 +169,8 @@ impl Node {
             lane.keeps_until = Some(now() + REPLACE_PAUSE);
         }
         if lane.rests_until.is_some_and(|until| now() < until) {
-            if let Some(Lost::LoginRefused(why)) = &lane.failed_by {
-                return Err(Lost::LoginRefused(why.clone()));
-            }
-            let why = lane.failed_by.as_ref().map(|lost| lost_error(lost).message().to_owned()).unwrap_or_default();
-            return Err(Lost::NotConnected(why));
+            let why = lane.failed_by.as_ref().map(Lost::for_later);
+            return Err(why.unwrap_or_else(|| Lost::NotConnected(String::new())));
         }
         if self.is_released.load(Ordering::SeqCst) {
             return Err(Lost::NotConnected(CLOSED.to_owned()));

@@ -122,6 +122,8 @@ pub struct NodeStatus {
     /// Whether its clients may do only what their users have been given, by the name of the setting `security.rights`; `None` until it has
     /// said so.
     pub rights: Option<String>,
+    /// When the first of its certificates and authorities expires, unix seconds; `None` without TLS, and until it has said so.
+    pub certificates_expire_unix_seconds: Option<u64>,
     /// Bytes of log that each of them keeps, and for others may keep at present; the same.
     pub log_bytes: Option<Vec<u64>>,
     /// See `log_bytes`.

@@ -13,6 +13,23 @@ impl Disbelief {
         io::Error::new(io::ErrorKind::InvalidData, self)
     }
 
+    /// Whether the other end does not believe this one: it wants another certificate, or one at all.
+    pub(crate) fn is_of_this_end(&self) -> bool {
+        matches!(
+            self.0,
+            Error::AlertReceived(
+                AlertDescription::CertificateRequired
+                    | AlertDescription::CertificateExpired
+                    | AlertDescription::CertificateRevoked
+                    | AlertDescription::DecryptError
+                    | AlertDescription::UnknownCA
+                    | AlertDescription::BadCertificate
+                    | AlertDescription::CertificateUnknown
+                    | AlertDescription::AccessDenied,
+            )
+        )
+    }
+
     fn words(&self) -> Option<&'static str> {
         let Self(error) = self;
         let words = match error {

@@ -46,5 +46,14 @@ fn provider() -> Arc<CryptoProvider> {
 
 /// Whether an error says that one end does not believe the other, or that what came is no TLS.
 pub fn is_disbelief(error: &std::io::Error) -> bool {
-    error.get_ref().is_some_and(|error| error.is::<disbelief::Disbelief>())
+    disbelief_in(error).is_some()
+}
+
+/// Whether an error says that the other end does not believe this one: it wants another certificate than what was shown, if any was.
+pub fn is_disbelief_of_this_end(error: &std::io::Error) -> bool {
+    disbelief_in(error).is_some_and(disbelief::Disbelief::is_of_this_end)
+}
+
+fn disbelief_in(error: &std::io::Error) -> Option<&disbelief::Disbelief> {
+    error.get_ref()?.downcast_ref()
 }
