@@ -268,6 +268,9 @@ pub struct Report {
     /// Whether its clients may do only what their users have been given, by the name in its configuration. The same.
     #[prost(string, tag = "43")]
     pub rights: String,
+    /// When the first of its certificates and authorities expires, seconds since 1970. 0 without TLS, and from a node that does not say.
+    #[prost(uint64, tag = "44")]
+    pub certificates_expire_at: u64,
 }
 
 impl Report {

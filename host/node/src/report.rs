@@ -83,6 +83,7 @@ impl Node {
             process: self.identity.start(),
             log_layout: self.config.log_layout.name().to_owned(),
             rights: self.config.rights.name().to_owned(),
+            certificates_expire_at: self.config.tls.as_ref().map_or(0, |tls| tls.first_expires_at().max(1) as u64),
         };
         if is_due {
             self.reports.last_sent = Some(now.instant);

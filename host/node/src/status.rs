@@ -138,6 +138,7 @@ impl State {
             "leaders": leaders,
             "log_layout": report.map(|report| &report.log_layout).filter(|layout| !layout.is_empty()),
             "rights": report.map(|report| &report.rights).filter(|mode| !mode.is_empty()),
+            "certificates_expire_unix_seconds": report.map(|report| report.certificates_expire_at).filter(|at| *at > 0),
             "log_bytes": report.map(|report| &report.log_bytes),
             "log_bytes_max": report.map(|report| report.log_bytes_max),
             "log_bytes_allowed": report.map(|report| &report.log_bytes_allowed),

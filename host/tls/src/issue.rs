@@ -122,15 +122,16 @@ impl Authority {
         found.iter().map(serial).collect()
     }
 
-    /// A list of certificates that count no more, PEM: those on the list `before`, and those with these serial numbers. Returns how many those are
-    /// together, too.
+    /// A list of certificates that count no more, PEM: those on the list `before`, and those with these serial numbers. Returns how many of
+    /// these were not on it before, and how many there are together, too.
     pub fn revoke(
         &self,
         before: Option<&str>,
         serials: &[Vec<u8>],
         now: SystemTime,
-    ) -> Result<(String, usize), IssueError> {
+    ) -> Result<(String, usize, usize), IssueError> {
         let mut revoked = before.map_or(Ok(BTreeMap::new()), |before| self.revoked_by(before))?;
+        let known = revoked.len();
         for serial in serials {
             revoked.entry(significant(serial)).or_insert(now);
         }
@@ -150,7 +151,7 @@ impl Authority {
             revoked_certs: revoked.into_iter().map(one).collect(),
             key_identifier_method: KeyIdMethod::Sha256,
         };
-        Ok((list.signed_by(&self.issuer)?.pem()?, count))
+        Ok((list.signed_by(&self.issuer)?.pem()?, count - known, count))
     }
 
     /// The serial numbers on a list of this authority, each with when it came there.
@@ -241,11 +242,12 @@ mod tests {
         let (other, of_other) = Authority::create(&cluster, 10, now).unwrap();
         let issued = own.client("app", 1, now).unwrap().certificate;
         let serial = own.serials_of("app.pem", &issued).unwrap().remove(0);
-        let (list, count) = own.revoke(None, &[serial.clone(), vec![0xff, 1], vec![0, 0xff, 1]], now).unwrap();
-        assert_eq!(count, 2);
-        let (again, count) =
+        let (list, added, count) = own.revoke(None, &[serial.clone(), vec![0xff, 1], vec![0, 0xff, 1]], now).unwrap();
+        assert_eq!((added, count), (2, 2));
+        let (again, added_again, count_again) =
             own.revoke(Some(&list), &[vec![0xff, 1], [&[0], &serial[..]].concat()], now + DAY).unwrap();
-        assert_eq!((count, own.revoked_by(&again).unwrap()), (2, own.revoked_by(&list).unwrap()));
+        assert_eq!((added_again, count_again), (0, 2));
+        assert_eq!(own.revoked_by(&again).unwrap(), own.revoked_by(&list).unwrap());
         for (what, certificate) in [("app.pem", &issued), ("ca.pem", &of_other.certificate), ("no.pem", &list)] {
             assert!(matches!(other.serials_of(what, certificate), Err(IssueError::Foreign(_))), "{what}");
         }

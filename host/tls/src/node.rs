@@ -5,7 +5,7 @@ use crate::handshake::Handshake;
 use crate::issue;
 use crate::names::{ClusterName, asked};
 use crate::provider;
-use crate::revoked::Unrevoked;
+use crate::revoked::{Unrevoked, serial_of};
 use crate::stream::Stream;
 use rustls::client::Resumption;
 use rustls::client::danger::ServerCertVerifier;
@@ -115,6 +115,12 @@ impl NodeTls {
         self.loaded().authority_expires_at
     }
 
+    /// When the first of these expires, seconds since 1970.
+    pub fn first_expires_at(&self) -> i64 {
+        let loaded = self.loaded();
+        loaded.expires_at.min(loaded.authority_expires_at)
+    }
+
     /// Whether certificates of open connections may have been revoked since this was asked last with `seen`, which begins with 0.
     pub fn may_have_revoked(&self, seen: &Cell<u64>) -> bool {
         let reloads = self.reloads.load(Ordering::Acquire);
@@ -135,6 +141,14 @@ impl NodeTls {
     pub fn is_revoked(&self, stream: &Stream) -> bool {
         let loaded = self.loaded();
         loaded.nodes.revoked.count() > 0 && loaded.nodes.revoked.has_any(&stream.certificates())
+    }
+
+    /// Whose certificate the other end has shown, and its serial number, for people. Empty if it has shown none.
+    pub fn shown_by(&self, stream: &Stream) -> String {
+        let shown = stream.certificates();
+        shown.first().map_or_else(String::new, |first| {
+            format!("{} (serial number {})", issue::names(first).join(", "), serial_of(first))
+        })
     }
 
     /// The files, and what they are for.

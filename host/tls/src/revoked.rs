@@ -77,6 +77,12 @@ pub(crate) fn number_of(certificate: &CertificateDer<'_>) -> Option<Number> {
     Some((parsed.issuer().as_raw().to_vec(), parsed.raw_serial().to_vec()))
 }
 
+/// The serial number of a certificate as it is given to `hedgerow certificate revoke`, hexadecimal.
+pub(crate) fn serial_of(certificate: &CertificateDer<'_>) -> String {
+    let (_, serial) = number_of(certificate).unwrap_or_default();
+    serial.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Believes whom another verifier believes, unless a certificate of theirs is revoked.
 #[derive(Debug)]
 pub(crate) struct Unrevoked<V: ?Sized> {

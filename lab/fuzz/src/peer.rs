@@ -233,6 +233,7 @@ fn report(group: GroupId, from: ReplicaId, to: ReplicaId) -> Report {
         process: 12,
         log_layout: "node".into(),
         rights: "required".into(),
+        certificates_expire_at: 1_795_342_500,
     }
 }
 

@@ -98,7 +98,7 @@ pub(crate) struct Made {
     /// For how many days they are valid.
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     days: u32,
-    /// Replace certificates that are there, which a node takes over with SIGHUP.
+    /// Replace certificates and keys that are there. Nodes and the sidecar take new ones over at SIGHUP.
     #[arg(long)]
     replace: bool,
 }
@@ -144,13 +144,13 @@ fn revoke(directory: &Path, authority: &Authority, serials: &[Vec<u8>], now: Sys
     let path = directory.join(LIST);
     let before = files::read_if_exists(&path)?.map(String::from_utf8).transpose();
     let before = before.with_context(|| format!("{} is no list of revoked certificates", path.display()))?;
-    let (list, count) =
+    let (list, added, count) =
         authority.revoke(before.as_deref(), serials, now).with_context(|| path.display().to_string())?;
     files::replace(&path, list.as_bytes())?;
     if before.is_none() && !serials.is_empty() {
         say(&format!("{} was not there: what an earlier list has is not on this one", path.display()));
     }
-    print(&format!("made {} ({} revoked)", path.display(), counted(count as u64, "certificate")))
+    print(&format!("made {} ({} revoked, {added} of them now)", path.display(), counted(count as u64, "certificate")))
 }
 
 fn check_absent(path: &Path) -> Result<()> {
@@ -165,7 +165,7 @@ fn paths(directory: &Path, name: &str) -> (PathBuf, PathBuf) {
 fn open(directory: &Path) -> Result<Authority> {
     let (certificate, key) = paths(directory, "ca");
     let read = |path: &Path| {
-        let hint = "`hedgerow certificate authority` makes one";
+        let hint = "--directory names the folder that has it, and `hedgerow certificate authority` makes one";
         files::read_text(path).with_context(|| format!("cannot read the authority's {}: {hint}", path.display()))
     };
     let issued = Issued { certificate: read(&certificate)?, key: read(&key)? };

@@ -91,8 +91,11 @@ pub(crate) async fn rights(arguments: RightsArguments) -> Result<Exit> {
     if mine {
         let Identity { user, is_node, is_administrator, rights, mode } = client.identity().await?;
         let text = || {
-            let who =
-                user.clone().unwrap_or_else(|| "nobody (no certificate of a client was asked for or shown)".into());
+            let who = match &user {
+                Some(user) => user.as_str(),
+                None if is_node => "none (the certificate is a node's)",
+                None => "nobody (no certificate of a client was asked for or shown)",
+            };
             let administrator = if is_administrator { "yes: may do everything" } else { "no" };
             let given = if rights.is_empty() { "none".to_owned() } else { rights.join(", ") };
             format!(

@@ -5,11 +5,14 @@ use crate::duration::seconds;
 use crate::exit::Exit;
 use crate::output::{Output, columns, complain, counted, print, say};
 use crate::runtime;
+use crate::serve::EXPIRY_TOLD_DAYS;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use hedgerow_client::{
     ClusterStatus, DroppedTableStatus, ErrorKind, NodeStatus, PartitionStatus, Summary, TableStatus,
 };
+use hedgerow_env::Clock as _;
+use hedgerow_env::os::OsClock;
 use hedgerow_report::rfc3339;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -295,6 +298,7 @@ fn status_text(status: &ClusterStatus, shows_partitions: bool) -> String {
     }
     parts.extend(shared_logs(status));
     parts.extend(different_rights(status));
+    parts.extend(expiring(status, OsClock.unix_micros() / 1_000_000));
     let mut tables: Vec<_> = status.tables.iter().map(table_row).collect();
     tables.sort();
     if !tables.is_empty() {
@@ -333,6 +337,18 @@ fn shared_logs(status: &ClusterStatus) -> Option<String> {
             nodes.join(", ")
         )
     })
+}
+
+/// Which nodes nobody will believe soon, or believes no more.
+fn expiring(status: &ClusterStatus, now: u64) -> Option<String> {
+    let line = |node: &NodeStatus| {
+        let at = node.certificates_expire_unix_seconds?;
+        let days = at.saturating_sub(now) / 86_400;
+        let when = if at <= now { "has expired".to_owned() } else { format!("expires in {}", counted(days, "day")) };
+        (days < EXPIRY_TOLD_DAYS as u64).then(|| format!("a certificate of node {} {when}", node.node))
+    };
+    let lines: Vec<String> = status.nodes.iter().filter_map(line).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
 /// Which nodes go by rights and which do not, where they differ: whoever is connected with one that does not may do everything.
@@ -553,6 +569,19 @@ mod tests {
         let text = status_text(&serde_json::from_str(answer).unwrap(), false);
         let row: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
         assert_eq!(row, ["old", "3", "8", "2026-11-22T10:15:00Z"], "{text}");
+    }
+
+    #[test]
+    fn the_status_says_which_certificates_expire_soon() {
+        let day = 86_400;
+        let nodes = [1, 2, 3]
+            .map(|node| format!(r#"{{"node":{node},"certificates_expire_unix_seconds":{}}}"#, node * 20 * day));
+        let answer = format!(r#"{{"nodes":[{},{{"node":4}}]}}"#, nodes.join(","));
+        let said = |now| expiring(&serde_json::from_str(&answer).unwrap(), now);
+        assert_eq!(said(0).unwrap(), "a certificate of node 1 expires in 20 days");
+        let of_two = "a certificate of node 1 has expired\na certificate of node 2 expires in 19 days";
+        assert_eq!(said(20 * day + 1).unwrap(), of_two);
+        assert_eq!(expiring(&ClusterStatus::default(), 0), None);
     }
 
     #[test]

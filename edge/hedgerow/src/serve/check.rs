@@ -160,7 +160,13 @@ fn security(config: &Config) -> Vec<(&'static str, String)> {
         |path| format!("{} ({} revoked)", path.display(), counted(tls.revoked_count() as u64, "certificate")),
     );
     let names: Vec<&str> = config.administrators.iter().map(String::as_str).collect();
-    let administrators = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let administrators = match config.rights {
+        _ if !names.is_empty() => names.join(", "),
+        RightsMode::Off => "none".to_owned(),
+        RightsMode::Permissive | RightsMode::Required => {
+            "none: only who has been given cluster-admin can give rights".to_owned()
+        }
+    };
     vec![
         ("security.rights", rights.to_owned()),
         ("security.administrators", administrators),

@@ -367,6 +367,23 @@ impl ServeConfig {
         }
     }
 
+    /// Whoever lets everybody in has to say that this is meant.
+    fn check_openness(&self, address: &str) -> anyhow::Result<()> {
+        let is_allowed = self.security.insecure || is_local(address);
+        ensure!(
+            self.tls.as_ref().is_some_and(Tls::is_required) || is_allowed,
+            "tls.mode: unless it is required, everybody who reaches {address} can read, change and remove everything. `hedgerow certificate` makes what \
+             it needs. In a network where nobody else is, security.insecure = true allows it"
+        );
+        let is_known = self.tls.as_ref().is_none_or(|tls| tls.client_certificates);
+        ensure!(
+            is_known || matches!(self.security.rights, RightsSetting::Required) || is_allowed,
+            "tls.client_certificates: with false, everybody who reaches {address} can read, change and remove everything, unless security.rights \
+             is \"required\". In a network where nobody else is, security.insecure = true allows it"
+        );
+        Ok(())
+    }
+
     /// The node's own configuration; `seed` is where its randomness comes from.
     pub(crate) fn into_node(self, seed: u64) -> anyhow::Result<Config> {
         let peers = peers(&self.peers)?;
@@ -388,12 +405,8 @@ impl ServeConfig {
         let node = NodeId(self.node);
         let own = peers.get(&node).with_context(|| format!("peers: node {} itself is not listed", self.node))?;
         self.listen.iter().try_for_each(|listen| check_address("listen", listen))?;
-        let address = self.listen.unwrap_or_else(|| own.clone());
-        ensure!(
-            self.tls.as_ref().is_some_and(Tls::is_required) || self.security.insecure || is_local(&address),
-            "tls.mode: unless it is required, everybody who reaches {address} can read, change and remove everything. `hedgerow certificate` makes what \
-             it needs. In a network where nobody else is, security.insecure = true allows it"
-        );
+        let address = self.listen.clone().unwrap_or_else(|| own.clone());
+        self.check_openness(&address)?;
         ensure!(
             self.tls.is_none() || !self.faults.allowed,
             "faults.allowed: not with tls: faults are for experiments, and every client can make them"
@@ -541,6 +554,16 @@ mod tests {
         let files = "tls = { ca = \"none.pem\", certificate = \"c.pem\", key = \"k.pem\"";
         let error = others(&format!("{files} }}")).unwrap_err();
         assert!(error.contains("cannot read none.pem"), "{error}");
+        let open = format!("{files}, client_certificates = false }}");
+        let error = others(&open).unwrap_err();
+        assert!(
+            error.starts_with("tls.client_certificates: with false, everybody who reaches 10.0.0.1:1 can"),
+            "{error}"
+        );
+        for allowed in ["security.insecure = true", "security.rights = \"required\""] {
+            let error = others(&format!("{open}\n{allowed}")).unwrap_err();
+            assert!(error.contains("cannot read none.pem"), "{error}");
+        }
         let error = others(&format!("{files}, cluster = \"A\" }}")).unwrap_err();
         assert!(error.starts_with("tls.cluster: \"A\" is no name"), "{error}");
         let error = others(&format!("{files} }}\nfaults.allowed = true")).unwrap_err();

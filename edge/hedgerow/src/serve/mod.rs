@@ -34,7 +34,7 @@ const FILES_USUAL: u64 = 1_024;
 /// Below so many replicas a node says that its limit of open files is low.
 const REPLICAS_FEW: u64 = 100;
 /// A certificate that is valid for fewer days than this is mentioned.
-const EXPIRY_TOLD_DAYS: i64 = 30;
+pub(crate) const EXPIRY_TOLD_DAYS: i64 = 30;
 
 /// Arguments of `hedgerow dev`.
 #[derive(Args, Clone, Debug)]

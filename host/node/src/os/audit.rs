@@ -9,14 +9,19 @@ use hedgerow_env::{Clock, Disk, File, OpenMode};
 use hedgerow_types::{Instant, NodeId};
 use serde::Serialize;
 use std::io;
+use std::num::NonZeroU8;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+use time::format_description::well_known::Iso8601;
+use time::format_description::well_known::iso8601::{Config, EncodedConfig, TimePrecision};
 
+/// Times as RFC 3339 has them, always to the millisecond.
+const TIME: EncodedConfig =
+    Config::DEFAULT.set_time_precision(TimePrecision::Second { decimal_digits: NonZeroU8::new(3) }).encode();
 /// Records that may wait for the thread.
 const WAITING_MAX: usize = 4_096;
 /// What was written is made durable after so long.
@@ -201,7 +206,7 @@ impl Writer {
 
 fn line(node: NodeId, unix_micros: u64, record: &AuditRecord) -> Vec<u8> {
     let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(unix_micros / 1_000) * 1_000_000);
-    let at = time.ok().and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_default();
+    let at = time.ok().and_then(|time| time.format(&Iso8601::<TIME>).ok()).unwrap_or_default();
     let mut line = serde_json::to_vec(&Line { at, node: node.0, record }).unwrap_or_default();
     line.push(b'\n');
     line

@@ -250,12 +250,13 @@ impl Connections {
         let Some(tls) = self.tls.as_ref().filter(|tls| tls.may_have_revoked(&self.reloads)) else { return };
         let open = self.open.borrow();
         let revoked: Vec<_> = open.values().filter(|it| tls.is_revoked(&it.stream)).collect();
-        revoked.iter().for_each(|connection| self.cut(connection));
-        if !revoked.is_empty() {
-            tracing::warn!(
-                connections = revoked.len(),
-                "clients are disconnected: their certificates have been revoked"
-            );
+        let mut owners: BTreeMap<String, usize> = BTreeMap::new();
+        for connection in revoked {
+            self.cut(connection);
+            *owners.entry(tls.shown_by(&connection.stream)).or_default() += 1;
+        }
+        for (certificate, connections) in owners {
+            tracing::warn!(certificate, connections, "a client is disconnected: its certificate has been revoked");
         }
     }
 

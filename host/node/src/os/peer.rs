@@ -115,7 +115,12 @@ impl Peers {
         let made = self.links.iter().filter_map(|((node, _), link)| Some((*node, link.state.borrow().stream.clone()?)));
         let accepted = self.accepted.borrow();
         for (node, stream) in made.chain(accepted.values().cloned()).filter(|(_, stream)| tls.is_revoked(stream)) {
-            tracing::warn!(node = node.0, "a connection with a node is closed: its certificate has been revoked");
+            let certificate = tls.shown_by(&stream);
+            tracing::warn!(
+                node = node.0,
+                certificate,
+                "a connection with a node is closed: its certificate has been revoked"
+            );
             // One that is closed already is what is wanted.
             let _ = socket2::SockRef::from(stream.tcp()).shutdown(std::net::Shutdown::Both);
         }

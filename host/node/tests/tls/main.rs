@@ -17,7 +17,7 @@ use hedgerow_env::os::{OsDisk, random_u64};
 use hedgerow_node::Config;
 use hedgerow_node::config::{AuditFile, RightsMode, UserLimits};
 use hedgerow_node::os::{Running, State, start};
-use hedgerow_node::peer::Greeting;
+use hedgerow_node::peer::{Frame, Greeting, take};
 use hedgerow_placement::Life;
 use hedgerow_storage::{Engines, MemoryEngines};
 use hedgerow_tls::{Authority, Issued, Mode, NodeTls, NodeTlsFiles, Stream};
@@ -177,8 +177,12 @@ fn write(folder: &Path, name: &str, issued: &Issued) {
 
 /// What node 2 says when it dials node 1.
 fn greeting() -> Vec<u8> {
+    greeting_of(2)
+}
+
+fn greeting_of(node: u16) -> Vec<u8> {
     let life = Life { incarnation: Incarnation(7), boot: 7, start: 7 };
-    Greeting { node: 2, to: 1, cluster: 0, life, logs: Vec::new(), ancestors: Vec::new() }.encode()
+    Greeting { node, to: 1, cluster: 0, life, logs: Vec::new(), ancestors: Vec::new() }.encode()
 }
 
 /// Sends `bytes`, and waits until the other end has closed. What it said before that.
@@ -286,6 +290,13 @@ async fn forgers_get_nowhere() {
     let (tcp, client) =
         (TcpStream::connect(&stage.peers[&NodeId(1)]).await.unwrap(), stage.client_files(Some("client")));
     assert_turned_away(client.connect(tcp).await, &greeting()).await;
+
+    // Of the cluster, and of a number that no node's configuration has: it is told so, and nothing that it says is kept.
+    stage.write("node-9", &stage.authority.node(9, &[], DAYS, now).unwrap());
+    let ninth = stage.tls(9, Mode::Required);
+    let said = said_before_closing(&stage.dial(&ninth).await.unwrap(), &greeting_of(9)).await.unwrap();
+    let answer = take(&mut BytesMut::from(&said[..])).unwrap();
+    assert!(matches!(&answer, Some(Frame::Refused(refused)) if refused.reason == 8), "{answer:?}");
 
     // The right one is listened to, and told what is wrong with what it says.
     let second = stage.tls(2, Mode::Required);

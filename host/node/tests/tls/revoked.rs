@@ -2,7 +2,7 @@
 
 use crate::{DAYS, Stage, assert_served, assert_turned_away, greeting};
 use bytes::BytesMut;
-use hedgerow_client::ClientTlsFiles;
+use hedgerow_client::{Client, ClientOptions, ClientTlsFiles, ErrorKind};
 use hedgerow_node::config::RightsMode;
 use hedgerow_tls::{Authority, ClientTls, Mode, NodeTls, Stream};
 use hedgerow_types::NodeId;
@@ -27,12 +27,22 @@ impl Stage {
         };
         let before = std::fs::read_to_string(self.list()).ok();
         let serials: Vec<Vec<u8>> = names.iter().map(serial).collect();
-        let (list, _) = self.authority.revoke(before.as_deref(), &serials, SystemTime::now()).unwrap();
+        let (list, ..) = self.authority.revoke(before.as_deref(), &serials, SystemTime::now()).unwrap();
         std::fs::write(self.list(), list).unwrap();
     }
 
     fn reload(&self, node: u16) -> Result<(), String> {
         self.nodes[&NodeId(node)].1.as_ref().unwrap().reload().map_err(|error| error.to_string())
+    }
+
+    fn client_with_list(&self) -> ClientTls {
+        let files = ClientTlsFiles {
+            cluster: crate::cluster(),
+            ca: self.folder.path().join("ca.pem"),
+            identity: Some(crate::pair(self.folder.path(), "client")),
+            revoked: Some(self.list()),
+        };
+        ClientTls::load(&files).unwrap()
     }
 
     /// A connection with each node, on which nothing is said.
@@ -77,8 +87,9 @@ async fn a_client_that_is_revoked_is_disconnected_and_others_are_not() {
     for stream in &revoked {
         assert_closed(stream).await;
     }
-    let error = stage.client(Some(stage.client_files(Some("client")))).await.unwrap_err().to_string();
-    assert!(error.contains("this end's certificate has been revoked"), "{error}");
+    let error = stage.client(Some(stage.client_files(Some("client")))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotAllowed);
+    assert!(error.message().contains("this end's certificate has been revoked"), "{error}");
     // Its connections may be another thread's, which looks at its own a moment later.
     let answer = || timeout(Duration::from_secs(2), table.get("before", "s"));
     let is_refused = async { while matches!(answer().await, Ok(Ok(_))) {} };
@@ -120,18 +131,36 @@ async fn a_node_that_is_revoked_is_spoken_with_no_more() {
     timeout(LIMIT, is_dead).await.expect("its connections are closed");
     assert_served(&table, "by the two that are left").await;
     // A client that has the list believes it no more either.
-    let files = ClientTlsFiles {
-        cluster: crate::cluster(),
-        ca: stage.folder.path().join("ca.pem"),
-        identity: Some(crate::pair(stage.folder.path(), "client")),
-        revoked: Some(stage.list()),
-    };
-    let tls = ClientTls::load(&files).unwrap();
+    let tls = stage.client_with_list();
     let connect = |node: u16| TcpStream::connect(stage.peers[&NodeId(node)].clone());
     let error = tls.connect(connect(3).await.unwrap()).await.unwrap_err().to_string();
     assert!(error.contains("the other end's certificate has been revoked"), "{error}");
     tls.connect(connect(1).await.unwrap()).await.unwrap();
     stage.end();
+}
+
+#[tokio::test]
+async fn who_does_not_believe_the_leader_is_told_so() {
+    let stage = started().await;
+    stage.table(Some(stage.client_files(Some("client")))).await;
+    stage.revoke(&["node-1", "node-2"]);
+    // The nodes have not read it: they go on as before.
+    let tls = stage.client_with_list();
+    let options =
+        ClientOptions { operation_timeout: Duration::from_secs(2), tls: Some(tls), ..ClientOptions::default() };
+    let client = Client::connect_with(&[&stage.peers[&NodeId(3)]], options).await.unwrap();
+    let table = client.open_table("t").await.unwrap();
+    let mut served = 0;
+    for key in 0..100 {
+        match table.get(format!("key {key}"), "s").await {
+            Ok(_) => served += 1,
+            Err(error) => {
+                assert!(error.message().contains("the other end's certificate has been revoked"), "{error}");
+                return stage.end();
+            }
+        }
+    }
+    panic!("nodes that are not believed lead nothing: {served} reads were served");
 }
 
 #[test]
@@ -144,8 +173,8 @@ fn a_list_that_would_forbid_nothing_is_refused() {
     };
     let now = SystemTime::now();
     let (other, _) = Authority::create(&crate::cluster(), DAYS, now).unwrap();
-    let (foreign, _) = other.revoke(None, &[vec![1]], now).unwrap();
-    let (own, _) = stage.authority.revoke(None, &[vec![1]], now).unwrap();
+    let (foreign, ..) = other.revoke(None, &[vec![1]], now).unwrap();
+    let (own, ..) = stage.authority.revoke(None, &[vec![1]], now).unwrap();
     assert!(refused("").ends_with("holds no list of revoked certificates in PEM form (\"-----BEGIN ...\")"));
     assert!(refused(&foreign).ends_with("holds no list of an authority that is given, and would forbid nothing"));
     // A signature with another last character.
