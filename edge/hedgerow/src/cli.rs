@@ -9,11 +9,12 @@ use crate::command::wal::WalCommand;
 use crate::demo::DemoArguments;
 use crate::exit::{self, Exit};
 use crate::experiment::ExperimentArguments;
+use crate::exporter::ExporterArguments;
 use crate::serve::check::ConfigCommand;
 use crate::serve::{DevArguments, ServeArguments};
 use crate::shell::{CompletionsArguments, ManArguments};
 use crate::sidecar::SidecarArguments;
-use crate::{command, demo, experiment, log, serve, shell, sidecar};
+use crate::{command, demo, elsewhere, experiment, exporter, log, serve, shell, sidecar};
 use anyhow::Context as _;
 use clap::builder::Resettable;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -44,7 +45,8 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// What these words ask for, the first of them aside.
     pub(crate) fn read(words: impl IntoIterator<Item: Into<OsString> + Clone>) -> Result<Self, clap::Error> {
-        let found = without_empty_variables(command_line()).try_get_matches_from(words)?;
+        let found =
+            without_empty_variables(command_line()).try_get_matches_from(words).map_err(elsewhere::with_hint)?;
         Self::from_arg_matches(&found)
     }
 }
@@ -87,6 +89,8 @@ pub(crate) enum Command {
     },
     /// Let clients of Pegasus on this machine, which speak no TLS, reach a cluster that wants it.
     Sidecar(SidecarArguments),
+    /// Show Prometheus what state a cluster is in and what its nodes count.
+    Exporter(ExporterArguments),
     /// Make the certificates with which nodes and clients know each other.
     Certificate {
         #[command(subcommand)]
@@ -132,6 +136,10 @@ pub(crate) fn run(command: Command) -> Result<Exit, (anyhow::Error, Exit)> {
             Err(error) => Err((error, Exit::Usage)),
         },
         Command::Sidecar(arguments) => to_sinks("info").and_then(|()| sidecar::run(&arguments)).map_err(|error| {
+            let exit = Exit::of(&error);
+            (error, exit)
+        }),
+        Command::Exporter(arguments) => to_sinks("info").and_then(|()| exporter::run(arguments)).map_err(|error| {
             let exit = Exit::of(&error);
             (error, exit)
         }),
@@ -211,8 +219,18 @@ mod tests {
 
     #[test]
     fn words_of_other_stores_are_understood() {
-        for command in ["put t h s v", "delete t h s", "mget t h s", "table delete t", "expire t h s 60"] {
+        for command in ["put t h s v", "delete t h s", "mget t h s", "table delete t"] {
             Arguments::read(format!("hedgerow {command}").split(' ')).unwrap();
+        }
+        for (command, hint) in [
+            ("expire t h s 60", "VALUE --ttl SECONDS"),
+            ("HGETALL t h", "hedgerow scan TABLE HASH_KEY"),
+            ("table rename a b", "hedgerow table recall ID NEW_NAME"),
+            ("set t h s v --nx", "check_and_set"),
+        ] {
+            let error = Arguments::read(format!("hedgerow {command}").split(' ')).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(hint) && error.exit_code() == 2, "{text}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Commands that talk to a cluster, or need none, one file each.
 
 pub(crate) mod certificate;
-mod counters;
+pub(crate) mod counters;
 mod dump;
 pub(crate) mod fault;
 mod load;
@@ -20,7 +20,7 @@ use crate::bench::{self, BenchArguments};
 use crate::cluster::ClusterArguments;
 use crate::exit::Exit;
 use crate::runtime;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Subcommand;
 use counters::{CountersArguments, SlowArguments};
 use dump::DumpArguments;
@@ -61,13 +61,6 @@ pub(crate) enum ClientCommand {
     /// Print several records.
     #[command(visible_alias = "mget")]
     MultiGet(MultiGetArguments),
-    /// There is none: a time to live is set with the value.
-    #[command(hide = true)]
-    Expire {
-        /// What stands behind it.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        words: Vec<String>,
-    },
     /// Load a file of rows into a table.
     Load(LoadArguments),
     /// Write all rows of a table to a file, in a form that load reads.
@@ -116,10 +109,6 @@ pub(crate) fn run(command: ClientCommand) -> Result<Exit> {
             ClientCommand::Ttl(arguments) => record::ttl(arguments).await,
             ClientCommand::Scan(arguments) => record::scan(arguments).await,
             ClientCommand::MultiGet(arguments) => record::multi_get(arguments).await,
-            ClientCommand::Expire { words } => bail!(
-                "there is no `expire {}`: a time to live is set with the value, `hedgerow set TABLE KEY... VALUE --ttl SECONDS`",
-                words.join(" ")
-            ),
             ClientCommand::Load(arguments) => load::run(arguments).await,
             ClientCommand::Dump(arguments) => dump::run(arguments).await,
             ClientCommand::Status(arguments) => status::run(arguments).await,

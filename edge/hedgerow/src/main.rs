@@ -10,9 +10,11 @@ mod demo;
 #[cfg(test)]
 mod documents;
 mod duration;
+mod elsewhere;
 mod encoding;
 mod exit;
 mod experiment;
+mod exporter;
 mod files;
 mod hedging;
 mod log;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// How lines begin that are only parsed, and why.
-const ONLY_PARSED: [(&str, &str); 16] = [
+const ONLY_PARSED: [(&str, &str); 17] = [
     ("./x ", "builds, installs, or runs for minutes; `./x test` runs what there is to run"),
     ("hedgerow dev", "listens at fixed ports and runs until it is stopped"),
     ("hedgerow status --watch", "runs until it is stopped"),
@@ -26,6 +26,7 @@ const ONLY_PARSED: [(&str, &str); 16] = [
     ("hedgerow wal tail", "runs until it is stopped"),
     ("hedgerow proxy", "listens at fixed ports and runs until it is stopped"),
     ("hedgerow sidecar", "listens at fixed ports and runs until it is stopped"),
+    ("hedgerow exporter", "listens at a fixed port and runs until it is stopped"),
     ("hedgerow bench get", "measures: on a busy machine the run is VOID, which is an error"),
     ("hedgerow bench put", "measures"),
     ("hedgerow bench run", "measures"),

@@ -13,8 +13,19 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What is told as it is at the moment. It has no rate.
-const MOMENTARY: [&str; 7] = ["queued", "waiting", "running", "listed", "requests_in_flight", "service_us", "open"];
+/// What is told as it is at the moment, by the ends of its names. It has no rate.
+const MOMENTARY: [&str; 10] = [
+    "queued",
+    "waiting",
+    "running",
+    "listed",
+    "requests_waiting",
+    "requests_in_flight",
+    "service_us",
+    "open",
+    "queue.bytes",
+    "waiting_bytes.kept",
+];
 
 /// Arguments of `counters`.
 #[derive(Args, Debug)]
@@ -37,7 +48,7 @@ pub(crate) struct SlowArguments {
 }
 
 /// What one node has counted since it was started, by name.
-type Counted = BTreeMap<String, u64>;
+pub(crate) type Counted = BTreeMap<String, u64>;
 
 /// `hedgerow counters`.
 pub(crate) async fn counters(arguments: CountersArguments) -> Result<Exit> {
@@ -91,7 +102,7 @@ async fn ask_all(
 }
 
 /// The numbers in `answer`, each with the names on the way to it.
-fn flat(answer: &Value) -> Counted {
+pub(crate) fn flat(answer: &Value) -> Counted {
     fn walk(name: &str, value: &Value, into: &mut Counted) {
         match value {
             Value::Object(parts) => parts.iter().for_each(|(part, value)| {
@@ -110,8 +121,9 @@ fn flat(answer: &Value) -> Counted {
     counted
 }
 
-fn is_momentary(name: &str) -> bool {
-    name.rsplit('.').next().is_some_and(|last| MOMENTARY.contains(&last))
+pub(crate) fn is_momentary(name: &str) -> bool {
+    let is_end = |end: &&str| name.strip_suffix(*end).is_some_and(|begin| begin.is_empty() || begin.ends_with('.'));
+    MOMENTARY.iter().any(|end| is_end(&end))
 }
 
 /// What came in a minute; `None` of what has no rate, and where the node was started in between.

@@ -1,0 +1,206 @@
+//! `hedgerow exporter`: what state a cluster is in and what its nodes count, for Prometheus.
+//!
+//! Nodes serve nothing but their protocol: they have no further port to be protected. This is a client like others, which asks when it is asked.
+
+mod metrics;
+
+use crate::access::Access;
+use crate::cluster::ClusterArguments;
+use crate::exit::Exit;
+use crate::log::announce;
+use crate::runtime;
+use anyhow::{Context as _, Result};
+use clap::Args;
+use hedgerow_client::{Client, ClusterStatus};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use metrics::Found;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::Instant;
+
+/// How long the cluster, and then each of its nodes, may take to answer. Prometheus waits for 10 s unless it is told otherwise.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
+/// Who asks again within this time gets the same answer: however many ask, the cluster is not asked more often.
+const KEPT_FOR: Duration = Duration::from_secs(1);
+/// Connections at the same time.
+const CONNECTIONS_MAX: usize = 64;
+/// How long a connection may take to send the head of a request.
+const HEAD_MAX: Duration = Duration::from_secs(10);
+/// Time between two attempts to accept after one failed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// What the metrics are written in.
+const FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// Arguments of `exporter`.
+#[derive(Args, Debug)]
+pub(crate) struct ExporterArguments {
+    /// Where Prometheus gets the metrics, at /metrics, unencrypted. Everybody who reaches the address can read them; they name tables and users.
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:34690")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+/// Asks the cluster for all who ask here.
+struct Exporter {
+    cluster: ClusterArguments,
+    asking: Mutex<Asking>,
+    room: Arc<Semaphore>,
+}
+
+#[derive(Default)]
+struct Asking {
+    /// As what the cluster is asked. Made anew, with files read anew, after the cluster did not answer.
+    connected: Option<(Client, Access)>,
+    told: Option<(Instant, Bytes)>,
+}
+
+/// `hedgerow exporter`.
+pub(crate) fn run(arguments: ExporterArguments) -> Result<Exit> {
+    // A file that is not right is told at once, and not by an empty page.
+    arguments.cluster.access()?;
+    runtime::block_on(serve(arguments))
+}
+
+async fn serve(arguments: ExporterArguments) -> Result<Exit> {
+    let ExporterArguments { listen, cluster } = arguments;
+    let (mut interrupted, mut terminated) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut hung_up = signal(SignalKind::hangup())?;
+    let listener = TcpListener::bind(listen).await.with_context(|| format!("listening at {listen}"))?;
+    let listen = listener.local_addr()?;
+    announce(&format!("ready: http://{listen}/metrics has what {} counts", cluster.nodes.cluster.join(",")));
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let exporter = Arc::new(Exporter { cluster, asking: Mutex::default(), room });
+    runtime::spawn(accept(Arc::clone(&exporter), listener));
+    loop {
+        tokio::select! {
+            Some(()) = hung_up.recv() => {
+                exporter.asking.lock().await.connected = None;
+                tracing::info!("certificates and the password are read anew for the next answer");
+            }
+            _ = interrupted.recv() => break,
+            _ = terminated.recv() => break,
+        }
+    }
+    Ok(Exit::Done)
+}
+
+async fn accept(exporter: Arc<Exporter>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((connection, _)) => {
+                let Ok(place) = Arc::clone(&exporter.room).try_acquire_owned() else {
+                    tracing::warn!(limit = CONNECTIONS_MAX, "a connection was closed: there are too many");
+                    continue;
+                };
+                let exporter = Arc::clone(&exporter);
+                runtime::spawn(async move {
+                    answer(exporter, connection).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                runtime::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Answers one request: connections that are kept would hold places.
+async fn answer(exporter: Arc<Exporter>, connection: TcpStream) {
+    let service = service_fn(|request: Request<Incoming>| {
+        let exporter = Arc::clone(&exporter);
+        async move { Ok::<_, Infallible>(exporter.respond(request.method(), request.uri().path()).await) }
+    });
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(HEAD_MAX).keep_alive(false);
+    if let Err(error) = server.serve_connection(TokioIo::new(connection), service).await {
+        tracing::debug!(%error, "a request was not answered");
+    }
+}
+
+impl Exporter {
+    async fn respond(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+        let (status, kind, body) = match path {
+            "/metrics" | "/" if method != Method::GET => (StatusCode::METHOD_NOT_ALLOWED, TEXT, Bytes::new()),
+            "/metrics" => (StatusCode::OK, FORMAT, self.page().await),
+            "/" => (StatusCode::OK, TEXT, Bytes::from_static(b"hedgerow exporter: the metrics are at /metrics\n")),
+            _ => (StatusCode::NOT_FOUND, TEXT, Bytes::from_static(b"there is /metrics, and nothing else\n")),
+        };
+        let mut response = Response::new(Full::new(body));
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            response.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET"));
+        }
+        response
+    }
+
+    async fn page(&self) -> Bytes {
+        let mut asking = self.asking.lock().await;
+        if let Some((at, told)) = &asking.told
+            && at.elapsed() < KEPT_FOR
+        {
+            return told.clone();
+        }
+        let found = self.ask(&mut asking).await.unwrap_or_else(|error| {
+            tracing::warn!(error = format!("{error:#}"), "the cluster does not say what state it is in");
+            Found::default()
+        });
+        let page = Bytes::from(metrics::page(&found));
+        asking.told = Some((runtime::now(), page.clone()));
+        page
+    }
+
+    /// What the cluster says of itself, and each node of what it has counted.
+    async fn ask(&self, asking: &mut Asking) -> Result<Found> {
+        let (client, access) = match asking.connected.take() {
+            Some(connected) => connected,
+            None => (self.cluster.connect_within(ANSWER_MAX).await?, self.cluster.access()?),
+        };
+        let late = || format!("no answer within {} s", ANSWER_MAX.as_secs());
+        let status = runtime::timeout(ANSWER_MAX, client.status()).await.with_context(late)??;
+        let counted = count_all(&status, &access).await;
+        asking.connected = Some((client, access));
+        Ok(Found { status: Some(status), counted })
+    }
+}
+
+/// What each node that answers has counted.
+async fn count_all(status: &ClusterStatus, access: &Access) -> BTreeMap<u16, Value> {
+    let ask = |node: u16, address: String| {
+        let access = access.clone();
+        runtime::spawn(async move {
+            let answer = runtime::timeout(ANSWER_MAX, access.call(&address, "reads", "{}")).await;
+            let parsed = match answer {
+                Some(answer) => answer.and_then(|answer| Ok(serde_json::from_str(&answer)?)),
+                None => Err(anyhow::anyhow!("no answer within {} s", ANSWER_MAX.as_secs())),
+            };
+            let told =
+                |error| tracing::warn!(node, error = format!("{error:#}"), "a node does not say what it has counted");
+            parsed.map_err(told).ok().map(|counted| (node, counted))
+        })
+    };
+    let nodes = status.nodes.iter().filter(|node| node.state == "alive" && !node.address.is_empty());
+    let asked: Vec<_> = nodes.map(|node| ask(node.node, node.address.clone())).collect();
+    let mut counted = BTreeMap::new();
+    for answer in asked {
+        counted.extend(answer.await.ok().flatten());
+    }
+    counted
+}
