@@ -218,7 +218,6 @@ fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 
 /// The node and everything that its tasks share. One thread.
 pub(crate) struct Host {
-    pub(crate) node: RefCell<Node>,
     pub(crate) newcomers: Newcomers,
     /// Clients' connections, if there are no threads for them.
     pub(crate) clients: Connections,
@@ -231,6 +230,8 @@ pub(crate) struct Host {
     /// Time spent on clients' requests since the node was driven last.
     pub(crate) busy: Cell<Duration>,
     arrivals: mpsc::UnboundedSender<Arrival>,
+    /// Dropped last: to close its storages takes a second or more, and nobody is to wait meanwhile for an answer that will not come.
+    pub(crate) node: RefCell<Node>,
 }
 
 impl Host {

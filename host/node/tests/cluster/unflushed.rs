@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hedgerow_client::{AttemptEvent, AttemptObserver, Client, ClientOptions, HedgeOptions, Table};
 use hedgerow_env::Disk;
 use hedgerow_node::Config;
-use hedgerow_node::os::Running;
+use hedgerow_node::os::{Running, State};
 use hedgerow_storage::{
     Batch, Debt, Direction, Engine, EngineError, EngineStats, Engines, KeyRange, RocksEngines, RocksSettings,
     RowVisitor, Snapshot,
@@ -14,6 +14,7 @@ use hedgerow_storage::{
 use hedgerow_types::NodeId;
 use hedgerow_types::key::{partition_hash, partition_of_hash};
 use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
@@ -46,6 +47,8 @@ struct Watch {
     /// The most bytes of unflushed rows that all engines ever held together.
     most: AtomicU64,
     holds_flushes: Mutex<bool>,
+    /// Whether engines stay open when they are dropped.
+    holds_closing: Mutex<bool>,
     let_go: Condvar,
 }
 
@@ -59,13 +62,22 @@ impl Watch {
         *self.holds_flushes.lock().unwrap() = true;
     }
 
+    fn hold_closing(&self) {
+        *self.holds_closing.lock().unwrap() = true;
+    }
+
     fn let_go(&self) {
         *self.holds_flushes.lock().unwrap() = false;
+        *self.holds_closing.lock().unwrap() = false;
         self.let_go.notify_all();
     }
 
     fn wait_for_disk(&self) {
-        drop(self.let_go.wait_while(self.holds_flushes.lock().unwrap(), |holds| *holds).unwrap());
+        self.wait_while(&self.holds_flushes);
+    }
+
+    fn wait_while(&self, holds: &Mutex<bool>) {
+        drop(self.let_go.wait_while(holds.lock().unwrap(), |holds| *holds).unwrap());
     }
 }
 
@@ -97,6 +109,12 @@ impl Engines for Watched {
 struct WatchedEngine {
     engine: Arc<dyn Engine>,
     watch: Arc<Watch>,
+}
+
+impl Drop for WatchedEngine {
+    fn drop(&mut self) {
+        self.watch.wait_while(&self.watch.holds_closing);
+    }
 }
 
 impl Engine for WatchedEngine {
@@ -254,6 +272,32 @@ fn n2_a_load_beyond_what_followers_flush_is_refused_before_memory_ends() {
         }
     });
     nodes.into_values().for_each(stop);
+}
+
+/// A storage that takes its time to close keeps nobody waiting for an answer that will not come: clients look elsewhere at once.
+#[test]
+fn n4_a_node_that_stops_has_closed_its_connections_before_its_storages() {
+    for io_threads in [1, 3] {
+        let (root, peers, watch) = (tempfile::tempdir().unwrap(), peers(1), Arc::<Watch>::default());
+        let rocks = RocksEngines::new(&RocksSettings::default()).unwrap();
+        let engines: Arc<dyn Engines> = Arc::new(Watched { rocks, watch: Arc::clone(&watch) });
+        let configure = |config: &mut Config| config.io_threads = io_threads;
+        let node = start_configured(NodeId(1), &peers, data_of(root.path(), 1), &engines, configure).unwrap();
+        wait_until_serving(std::slice::from_ref(&node));
+        let mut client = Connection::open(&peers[&NodeId(1)]);
+        create_table(&mut client, PARTITIONS as i32, 1);
+        client.0.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        watch.hold_closing();
+        node.stop();
+        let closed = client.0.read(&mut [0]);
+        assert!(
+            closed.as_ref().map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |count| *count == 0),
+            "{closed:?}"
+        );
+        assert!(!matches!(*node.state().borrow(), State::Stopped(_)), "it has not closed its storages");
+        watch.let_go();
+        node.join().unwrap();
+    }
 }
 
 fn stop(node: Running) {
