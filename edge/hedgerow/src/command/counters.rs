@@ -123,7 +123,7 @@ pub(crate) fn flat(answer: &Value) -> Counted {
 
 pub(crate) fn is_momentary(name: &str) -> bool {
     let is_end = |end: &&str| name.strip_suffix(*end).is_some_and(|begin| begin.is_empty() || begin.ends_with('.'));
-    MOMENTARY.iter().any(|end| is_end(&end))
+    MOMENTARY.iter().any(is_end)
 }
 
 /// What came in a minute; `None` of what has no rate, and where the node was started in between.
