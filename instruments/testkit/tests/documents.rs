@@ -243,6 +243,7 @@ fn limits_in_the_data_model_are_those_of_the_code() {
         ("records that one read of a range looks at, expired ones included", vec![number(limit::READ_ROWS_MAX)]),
         ("bytes that one read returns", vec![mib(limit::READ_SIZE_MAX)]),
         ("keys of one `batch_get`", vec![number(limit::BATCH_READ_COUNT_MAX)]),
+        ("sort keys of one `multi_get`", vec![number(limit::BATCH_READ_COUNT_MAX)]),
         ("partitions of a table", vec![number(limit::PARTITION_COUNT_MAX as usize)]),
         ("tables of a cluster", vec![number(limit::TABLE_COUNT_MAX)]),
         ("replicas of a partition", vec![number(limit::REPLICA_COUNT_MAX as usize)]),
