@@ -45,8 +45,10 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// What these words ask for, the first of them aside.
     pub(crate) fn read(words: impl IntoIterator<Item: Into<OsString> + Clone>) -> Result<Self, clap::Error> {
-        let found =
-            without_empty_variables(command_line()).try_get_matches_from(words).map_err(elsewhere::with_hint)?;
+        let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+        let command = without_empty_variables(command_line());
+        let found = command.clone().try_get_matches_from(&words);
+        let found = found.map_err(|error| elsewhere::with_hint(error, &words, &command))?;
         Self::from_arg_matches(&found)
     }
 }
@@ -227,6 +229,7 @@ mod tests {
             ("HGETALL t h", "hedgerow scan TABLE HASH_KEY"),
             ("table rename a b", "hedgerow table recall ID NEW_NAME"),
             ("set t h s v --nx", "check_and_set"),
+            ("GET t h s", "hedgerow get"),
         ] {
             let error = Arguments::read(format!("hedgerow {command}").split(' ')).unwrap_err();
             let text = error.to_string();

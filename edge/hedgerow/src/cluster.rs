@@ -143,6 +143,11 @@ impl ClusterArguments {
         self.connect_as(self.options(timeout)).await
     }
 
+    /// The same, with what is in the files now.
+    pub(crate) fn read_anew(&self) -> Self {
+        Self { credentials: self.credentials.read_anew(), ..self.clone() }
+    }
+
     /// How single nodes are asked.
     pub(crate) fn access(&self) -> Result<Access> {
         self.nodes.access(&self.credentials)

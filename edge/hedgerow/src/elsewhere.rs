@@ -2,6 +2,7 @@
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
+use std::ffi::OsString;
 
 /// Words that are no command or option here, with what does it.
 const WORDS: [(&[&str], &str); 12] = [
@@ -16,29 +17,73 @@ const WORDS: [(&[&str], &str); 12] = [
     (&["hset"], "hedgerow set TABLE HASH_KEY SORT_KEY VALUE"),
     (&["hdel"], "hedgerow del TABLE HASH_KEY SORT_KEY"),
     (&["hmget"], "hedgerow multi-get TABLE HASH_KEY SORT_KEY..."),
-    (&["incrby", "decr", "decrby"], "hedgerow incr TABLE KEY... NUMBER, which may be negative"),
+    (&["incrby", "decr", "decrby"], "hedgerow incr TABLE KEY... --by NUMBER, which may be negative"),
     (
         &["flushdb", "flushall", "truncate"],
         "hedgerow table drop NAME --now, and create it again with the partitions and options that it had",
     ),
-    (&["rename"], "hedgerow table drop NAME, then hedgerow table recall ID NEW_NAME with the number that drop prints"),
+    (
+        &["rename"],
+        "hedgerow table drop NAME --reserve 1d, then hedgerow table recall ID NEW_NAME, with the number that the first prints: nobody is served meanwhile",
+    ),
     (
         &["--nx", "--xx", "setnx"],
         "a write with a condition is the clients' check_and_set (docs/clients.md); this program has none",
     ),
 ];
 
-/// Adds to an error over a word that is no command or option what does here what the word does elsewhere.
-pub(crate) fn with_hint(mut error: clap::Error) -> clap::Error {
+/// What of these is said of tables too.
+const OF_TABLES: [&str; 2] = ["truncate", "rename"];
+
+/// Adds to an error over a word that is no command or option what does here what the word does elsewhere. `words` are those of the command line.
+pub(crate) fn with_hint(mut error: clap::Error, words: &[OsString], command: &clap::Command) -> clap::Error {
     let unknown =
         [ContextKind::InvalidSubcommand, ContextKind::InvalidArg].into_iter().find_map(|kind| error.get(kind));
     let Some(ContextValue::String(word)) = unknown else { return error };
-    let word = word.to_ascii_lowercase();
-    if let Some((_, hint)) = WORDS.iter().find(|(words, _)| words.contains(&word.as_str())) {
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(*hint)]));
-        // What is spelt alike is not what was meant.
-        error.remove(ContextKind::SuggestedSubcommand);
-        error.remove(ContextKind::SuggestedArg);
-    }
+    let (word, small) = (word.clone(), word.to_ascii_lowercase());
+    let is_at = |place: usize, word: &str| words.get(place).is_some_and(|it| it == word);
+    let is_meant =
+        small.starts_with('-') || is_at(1, &word) || (is_at(1, "table") && OF_TABLES.contains(&small.as_str()));
+    let known = WORDS.iter().find(|(words, _)| is_meant && words.contains(&small.as_str()));
+    let hint = match known {
+        Some((_, hint)) => (*hint).to_owned(),
+        None if is_at(1, &word) && command.find_subcommand(&small).is_some() => format!("hedgerow {small}"),
+        None => return error,
+    };
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(hint)]));
+    // What is spelt alike is not what was meant.
+    error.remove(ContextKind::SuggestedSubcommand);
+    error.remove(ContextKind::SuggestedArg);
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Arguments;
+
+    #[test]
+    fn what_is_typed_here_is_a_command() {
+        let typed =
+            WORDS.iter().flat_map(|(_, hint)| hint.split(", then ")).filter_map(|it| it.split("hedgerow ").nth(1));
+        let examples = [
+            ("TABLE", "t"),
+            ("HASH_KEY", "h"),
+            ("SORT_KEY...", "s"),
+            ("SORT_KEY", "s"),
+            ("KEY...", "k"),
+            ("SECONDS", "60"),
+        ];
+        let mut count = 0;
+        for line in typed {
+            let line =
+                line.split([',', '(']).next().unwrap().split(" ends with").next().unwrap().replace(['[', ']'], "");
+            let line = examples.iter().fold(line, |line, (name, example)| line.replace(name, example));
+            let line = line.replace("NUMBER", "-1").replace("ID", "7");
+            Arguments::read(format!("hedgerow {}", line.trim()).split(' '))
+                .unwrap_or_else(|error| panic!("{line}: {error}"));
+            count += 1;
+        }
+        assert!(count > 10, "{count}");
+    }
 }

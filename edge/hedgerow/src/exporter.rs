@@ -14,31 +14,32 @@ use clap::Args;
 use hedgerow_client::{Client, ClusterStatus};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use metrics::Found;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// How long the cluster, and then each of its nodes, may take to answer. Prometheus waits for 10 s unless it is told otherwise.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 /// Who asks again within this time gets the same answer: however many ask, the cluster is not asked more often.
 const KEPT_FOR: Duration = Duration::from_secs(1);
-/// Connections at the same time.
+/// Connections at the same time. Beyond it the oldest is closed.
 const CONNECTIONS_MAX: usize = 64;
-/// How long a connection may take to send the head of a request.
-const HEAD_MAX: Duration = Duration::from_secs(10);
+/// How long a connection may take to send the head of a request, and to read the answer, in all.
+const HEAD_MAX: Duration = Duration::from_secs(2);
+const CONNECTION_MAX: Duration = Duration::from_secs(30);
 /// Time between two attempts to accept after one failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// What the metrics are written in.
@@ -55,16 +56,18 @@ pub(crate) struct ExporterArguments {
     cluster: ClusterArguments,
 }
 
-/// Asks the cluster for all who ask here.
-struct Exporter {
-    cluster: ClusterArguments,
-    asking: Mutex<Asking>,
-    room: Arc<Semaphore>,
+/// What the task is told that asks the cluster. Whoever wants a page may go before it is there.
+enum Order {
+    Page(oneshot::Sender<Bytes>),
+    ReadAnew,
 }
 
-#[derive(Default)]
-struct Asking {
-    /// As what the cluster is asked. Made anew, with files read anew, after the cluster did not answer.
+type Orders = mpsc::UnboundedSender<Order>;
+
+/// Asks the cluster, one question at a time.
+struct Asker {
+    cluster: ClusterArguments,
+    /// As what the cluster is asked. Made anew, with files read anew, after somebody did not answer.
     connected: Option<(Client, Access)>,
     told: Option<(Instant, Bytes)>,
 }
@@ -83,15 +86,13 @@ async fn serve(arguments: ExporterArguments) -> Result<Exit> {
     let listener = TcpListener::bind(listen).await.with_context(|| format!("listening at {listen}"))?;
     let listen = listener.local_addr()?;
     announce(&format!("ready: http://{listen}/metrics has what {} counts", cluster.nodes.cluster.join(",")));
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let exporter = Arc::new(Exporter { cluster, asking: Mutex::default(), room });
-    runtime::spawn(accept(Arc::clone(&exporter), listener));
+    // There are no more of them than connections, and signals.
+    let (orders, inbox) = mpsc::unbounded_channel();
+    runtime::spawn(Asker { cluster, connected: None, told: None }.run(inbox));
+    runtime::spawn(accept(orders.clone(), listener));
     loop {
         tokio::select! {
-            Some(()) = hung_up.recv() => {
-                exporter.asking.lock().await.connected = None;
-                tracing::info!("certificates and the password are read anew for the next answer");
-            }
+            Some(()) = hung_up.recv() => drop(orders.send(Order::ReadAnew)),
             _ = interrupted.recv() => break,
             _ = terminated.recv() => break,
         }
@@ -99,19 +100,18 @@ async fn serve(arguments: ExporterArguments) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-async fn accept(exporter: Arc<Exporter>, listener: TcpListener) {
+async fn accept(orders: Orders, listener: TcpListener) {
+    let mut open: VecDeque<JoinHandle<()>> = VecDeque::new();
     loop {
         match listener.accept().await {
             Ok((connection, _)) => {
-                let Ok(place) = Arc::clone(&exporter.room).try_acquire_owned() else {
-                    tracing::warn!(limit = CONNECTIONS_MAX, "a connection was closed: there are too many");
-                    continue;
-                };
-                let exporter = Arc::clone(&exporter);
-                runtime::spawn(async move {
-                    answer(exporter, connection).await;
-                    drop(place);
-                });
+                open.retain(|task| !task.is_finished());
+                if open.len() >= CONNECTIONS_MAX
+                    && let Some(oldest) = open.pop_front()
+                {
+                    oldest.abort();
+                }
+                open.push_back(runtime::spawn(answer(orders.clone(), connection)));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -121,62 +121,100 @@ async fn accept(exporter: Arc<Exporter>, listener: TcpListener) {
     }
 }
 
-/// Answers one request: connections that are kept would hold places.
-async fn answer(exporter: Arc<Exporter>, connection: TcpStream) {
+/// Answers one request: connections that are kept would take others' places.
+async fn answer(orders: Orders, connection: TcpStream) {
     let service = service_fn(|request: Request<Incoming>| {
-        let exporter = Arc::clone(&exporter);
-        async move { Ok::<_, Infallible>(exporter.respond(request.method(), request.uri().path()).await) }
+        let orders = orders.clone();
+        async move { Ok::<_, Infallible>(respond(&orders, request.method(), request.uri().path()).await) }
     });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(HEAD_MAX).keep_alive(false);
-    if let Err(error) = server.serve_connection(TokioIo::new(connection), service).await {
-        tracing::debug!(%error, "a request was not answered");
+    let served = server.serve_connection(TokioIo::new(connection), service);
+    match runtime::timeout(CONNECTION_MAX, served).await {
+        Some(Ok(())) => {}
+        Some(Err(error)) => tracing::debug!(%error, "a request was not answered"),
+        None => tracing::debug!("a connection was closed: it took too long"),
     }
 }
 
-impl Exporter {
-    async fn respond(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
-        let (status, kind, body) = match path {
-            "/metrics" | "/" if method != Method::GET => (StatusCode::METHOD_NOT_ALLOWED, TEXT, Bytes::new()),
-            "/metrics" => (StatusCode::OK, FORMAT, self.page().await),
-            "/" => (StatusCode::OK, TEXT, Bytes::from_static(b"hedgerow exporter: the metrics are at /metrics\n")),
-            _ => (StatusCode::NOT_FOUND, TEXT, Bytes::from_static(b"there is /metrics, and nothing else\n")),
-        };
-        let mut response = Response::new(Full::new(body));
-        *response.status_mut() = status;
-        response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
-        if status == StatusCode::METHOD_NOT_ALLOWED {
-            response.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET"));
+async fn respond(orders: &Orders, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    let is_read = method == Method::GET || method == Method::HEAD;
+    let (status, kind, body) = match path {
+        "/metrics" | "/" if !is_read => (StatusCode::METHOD_NOT_ALLOWED, TEXT, Bytes::new()),
+        "/metrics" => (StatusCode::OK, FORMAT, page(orders).await),
+        "/" => (StatusCode::OK, TEXT, Bytes::from_static(b"hedgerow exporter: the metrics are at /metrics\n")),
+        _ => (StatusCode::NOT_FOUND, TEXT, Bytes::from_static(b"there is /metrics, and nothing else\n")),
+    };
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    if status == StatusCode::METHOD_NOT_ALLOWED {
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    }
+    response
+}
+
+async fn page(orders: &Orders) -> Bytes {
+    let (done, page) = oneshot::channel();
+    drop(orders.send(Order::Page(done)));
+    // The task lives as long as the process.
+    page.await.unwrap_or_default()
+}
+
+impl Asker {
+    async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
+        while let Some(order) = orders.recv().await {
+            match order {
+                // Who has gone wants nothing any more.
+                Order::Page(done) if done.is_closed() => {}
+                Order::Page(done) => drop(done.send(self.page().await)),
+                Order::ReadAnew => match self.connect().await {
+                    Ok(connected) => {
+                        self.connected = Some(connected);
+                        tracing::info!("certificates and the password were read anew");
+                    }
+                    Err(error) => {
+                        tracing::error!(error = format!("{error:#}"), "certificates and the password stay as they were")
+                    }
+                },
+            }
         }
-        response
     }
 
-    async fn page(&self) -> Bytes {
-        let mut asking = self.asking.lock().await;
-        if let Some((at, told)) = &asking.told
+    async fn page(&mut self) -> Bytes {
+        if let Some((at, told)) = &self.told
             && at.elapsed() < KEPT_FOR
         {
             return told.clone();
         }
-        let found = self.ask(&mut asking).await.unwrap_or_else(|error| {
+        let found = self.ask().await.unwrap_or_else(|error| {
             tracing::warn!(error = format!("{error:#}"), "the cluster does not say what state it is in");
             Found::default()
         });
         let page = Bytes::from(metrics::page(&found));
-        asking.told = Some((runtime::now(), page.clone()));
+        self.told = Some((runtime::now(), page.clone()));
         page
     }
 
+    /// Connects by what is in the files now.
+    async fn connect(&self) -> Result<(Client, Access)> {
+        let cluster = self.cluster.read_anew();
+        let access = cluster.access()?;
+        Ok((cluster.connect_within(ANSWER_MAX).await?, access))
+    }
+
     /// What the cluster says of itself, and each node of what it has counted.
-    async fn ask(&self, asking: &mut Asking) -> Result<Found> {
-        let (client, access) = match asking.connected.take() {
+    async fn ask(&mut self) -> Result<Found> {
+        let (client, access) = match self.connected.take() {
             Some(connected) => connected,
-            None => (self.cluster.connect_within(ANSWER_MAX).await?, self.cluster.access()?),
+            None => self.connect().await?,
         };
         let late = || format!("no answer within {} s", ANSWER_MAX.as_secs());
         let status = runtime::timeout(ANSWER_MAX, client.status()).await.with_context(late)??;
         let counted = count_all(&status, &access).await;
-        asking.connected = Some((client, access));
+        if status.nodes.iter().all(|node| node.state != "alive" || counted.contains_key(&node.node)) {
+            self.connected = Some((client, access));
+        }
         Ok(Found { status: Some(status), counted })
     }
 }

@@ -94,7 +94,9 @@ fn prometheus_gets_the_state_and_the_counters_whoever_else_asks() {
     cluster.kill(3).unwrap();
     let down = "hedgerow_node_up{node=\"3\"} 0.0";
     let page = exporter.page_with(&["hedgerow_cluster_reachable 1.0", down]);
-    assert!(!page.lines().any(|line| line.starts_with("hedgerow_served_total{node=\"3\"")), "{page}");
+    let is_of_it = |line: &&str| line.contains("node=\"3\"");
+    let told: Vec<&str> = page.lines().filter(is_of_it).collect();
+    assert_eq!(told, ["hedgerow_node_counters_told{node=\"3\"} 0.0", down], "what it said last is not how it is");
     cluster.kill(1).unwrap();
     cluster.kill(2).unwrap();
     let page = exporter.page_with(&["hedgerow_cluster_reachable 0.0"]);

@@ -56,6 +56,8 @@ pub(crate) struct Call<'a> {
     last_error: Option<Error>,
     /// Why a node was not believed, or did not believe this client: others are asked then, and say nothing of it.
     disbelief: Option<Box<str>>,
+    /// Whether there was any other answer or failure than that nodes do not believe this client.
+    has_met_others: bool,
     /// Of a read that need not go to the leader: who was asked since the last pause, and how often all were.
     pub(crate) tried: Vec<Address>,
     rounds: u32,
@@ -115,6 +117,7 @@ impl<'a> Call<'a> {
             renewals: 0,
             last_error: None,
             disbelief: None,
+            has_met_others: false,
             tried: Vec::new(),
             rounds: 0,
         }
@@ -371,6 +374,7 @@ impl<'a> Call<'a> {
     /// What a refusal says of the map. One that names a leader that is not believed names none in the result.
     pub(crate) fn learn_refusal(&mut self, target: Target, failure: &reply::Failure) -> Refusal {
         let mut refusal = partition_refusal_of(failure);
+        self.has_met_others = true;
         let asked = target.address;
         let leader = failure.detail.as_ref().and_then(|detail| detail.leader.parse::<Address>().ok());
         self.routes.with_map(|map| match (&mut refusal, asked) {
@@ -422,6 +426,7 @@ impl<'a> Call<'a> {
         if let Lost::Disbelieved { what, .. } = lost {
             self.disbelief = Some(what.as_str().into());
         }
+        self.has_met_others |= !matches!(lost, Lost::Disbelieved { is_own: true, .. });
     }
 
     pub(crate) fn reaction_to_loss(&mut self, target: Target, lost: &Lost) -> Reaction {
@@ -495,7 +500,11 @@ impl<'a> Call<'a> {
             _ => cause.message().to_owned(),
         };
         match cause.kind() {
-            ErrorKind::Unreachable | ErrorKind::Unavailable | ErrorKind::NotAllowed => {
+            // No node believes it, as far as they were asked.
+            ErrorKind::Unreachable if self.disbelief.is_some() && !self.has_met_others => {
+                Error::new(ErrorKind::NotAllowed, message)
+            }
+            ErrorKind::Unreachable | ErrorKind::Unavailable => {
                 Error::new(cause.kind(), format!("gave up at the deadline: {message}"))
             }
             _ => Error::new(ErrorKind::Timeout, format!("the deadline passed: {message}")),

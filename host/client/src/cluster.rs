@@ -240,8 +240,8 @@ impl Cluster {
         let mut is_outcome_unknown = false;
         // Why a node could not, which says more than that the last one asked was silent.
         let mut told = None;
-        // Answers in a row that were none of nodes.
-        let mut foreign = 0;
+        // Answers in a row that were none of nodes, or of such as let nobody in, and the last of all.
+        let (mut foreign, mut unmet) = (0, None);
         loop {
             attempt += 1;
             let address = hint.take().or_else(|| self.next_address(&[])).expect("names were looked up");
@@ -265,6 +265,9 @@ impl Cluster {
                 }
                 Step::Foreign(error) => {
                     foreign += 1;
+                    // One node's word that somebody may not come in is not all nodes'.
+                    let error = Error::new(ErrorKind::Unreachable, error.message());
+                    unmet = Some(error.clone());
                     (error, None)
                 }
                 Step::Fail(error) => return Err(error.with_unknown_outcome(is_outcome_unknown)),
@@ -279,7 +282,8 @@ impl Cluster {
             let pause = pause.unwrap_or_default();
             let is_silent = is_silence(&error);
             if now() + pause >= question.deadline || self.pool.is_released() {
-                return Err(told.filter(|_| is_silent).unwrap_or(error).with_unknown_outcome(is_outcome_unknown));
+                let told = told.or(unmet).filter(|_| is_silent);
+                return Err(told.unwrap_or(error).with_unknown_outcome(is_outcome_unknown));
             }
             if !is_silent {
                 told = Some(error);
@@ -364,6 +368,7 @@ impl Cluster {
         match reply {
             Ok(frame) => judge(frame.reply),
             // A node may not have heard of a new password yet, or have other authorities; where all say so, it is wrong.
+            Err(Lost::Disbelieved { what, is_own: true }) => Step::Foreign(Error::new(ErrorKind::NotAllowed, what)),
             Err(lost @ (Lost::Foreign(_) | Lost::LoginRefused(_) | Lost::Disbelieved { .. })) => {
                 Step::Foreign(lost_error(&lost))
             }
@@ -457,7 +462,17 @@ impl Step {
             Self::Next { .. } => 2,
             Self::Answer(_) | Self::Forward(_) | Self::Fail(_) => 3,
         };
-        said.filter(|said| weight(said) > weight(&self)).unwrap_or(self)
+        let (more, less) = match said {
+            Some(said) if weight(&said) > weight(&self) => (said, Some(self)),
+            said => (self, said),
+        };
+        match (more, less) {
+            (Self::Next { error, pause, may_have_run }, Some(Self::Foreign(other))) if is_silence(&error) => {
+                let both = format!("{}; and {}", error.message(), other.message());
+                Self::Next { error: error.saying(both), pause, may_have_run }
+            }
+            (more, _) => more,
+        }
     }
 }
 

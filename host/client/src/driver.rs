@@ -5,7 +5,7 @@ use crate::credentials::Credentials;
 use crate::lost::{CLOSED, Lost};
 use crate::runtime::{Reader, Sleep, Writer, connect, now, sleep_until, timeout};
 use bytes::BytesMut;
-use hedgerow_tls::ClientTls;
+use hedgerow_tls::{ClientTls, is_disbelief_of_this_end};
 use hedgerow_wire::call;
 use std::future::poll_fn;
 use std::io;
@@ -137,13 +137,10 @@ impl Driver<'_> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), End>> {
         let mut work = self.shared.exchange(context, &mut self.sending, &mut self.writer);
         if let Poll::Ready(error) = self.poll_write(context, &mut work) {
-            // Whoever answered and closed has answered all the same.
-            let _ = self.poll_read(context);
-            return Poll::Ready(Err(End::Io(error)));
+            return Poll::Ready(Err(self.read_last(context, error)));
         }
         if let Poll::Ready(error) = self.reader.poll_flush(context) {
-            let _ = self.poll_read(context);
-            return Poll::Ready(Err(End::Io(error)));
+            return Poll::Ready(Err(self.read_last(context, error)));
         }
         if work.is_released {
             return Poll::Ready(Ok(()));
@@ -153,6 +150,14 @@ impl Driver<'_> {
         }
         self.expiry.poll(self.shared, work.earliest_deadline, context);
         Poll::Pending
+    }
+
+    /// Nothing can be written any more, for `error`. Whoever answered and closed has answered all the same, or has said why it does not.
+    fn read_last(&mut self, context: &mut Context<'_>, error: io::Error) -> End {
+        match self.poll_read(context) {
+            Poll::Ready(End::Io(told)) if is_disbelief_of_this_end(&told) => End::Io(told),
+            _ => End::Io(error),
+        }
     }
 
     /// Writes until nothing is left or the socket is full; ready only with an error.

@@ -102,13 +102,10 @@ static TOO_LARGE: Refusal = Refusal::TooLarge(String::new());
 /// The error of an operation whose last attempt was lost.
 pub(crate) fn lost_error(lost: &Lost) -> Error {
     match lost {
-        Lost::NotConnected(what)
-        | Lost::Broken(what)
-        | Lost::Foreign(what)
-        | Lost::Disbelieved { what, is_own: false } => Error::new(ErrorKind::Unreachable, what.clone()),
-        Lost::LoginRefused(what) | Lost::Disbelieved { what, is_own: true } => {
-            Error::new(ErrorKind::NotAllowed, what.clone())
+        Lost::NotConnected(what) | Lost::Broken(what) | Lost::Foreign(what) | Lost::Disbelieved { what, .. } => {
+            Error::new(ErrorKind::Unreachable, what.clone())
         }
+        Lost::LoginRefused(what) => Error::new(ErrorKind::NotAllowed, what.clone()),
         Lost::Late => Error::new(ErrorKind::Timeout, "no reply in time"),
         Lost::Malformed(what) => Error::protocol(what.clone()),
         Lost::TooLarge(size) => {

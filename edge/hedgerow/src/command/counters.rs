@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What is told as it is at the moment, by the ends of its names. It has no rate.
-const MOMENTARY: [&str; 10] = [
+const MOMENTARY: [&str; 11] = [
     "queued",
     "waiting",
     "running",
@@ -25,6 +25,8 @@ const MOMENTARY: [&str; 10] = [
     "open",
     "queue.bytes",
     "waiting_bytes.kept",
+    // It may fall: what seemed unknown to one part of a node may be known to another.
+    "cancels.unknown",
 ];
 
 /// Arguments of `counters`.

@@ -76,6 +76,11 @@ pub(super) fn page(found: &Found) -> String {
         is_reachable,
     );
     if let Some(status) = &found.status {
+        for node in &status.nodes {
+            let help = "Whether the node told what it has counted; otherwise its counters are not here";
+            let has_told = f64::from(found.counted.contains_key(&node.node));
+            metrics.gauge("node_counters_told", help, vec![("node", node.node.to_string())], has_told);
+        }
         of_cluster(&mut metrics, status);
         status.nodes.iter().for_each(|node| of_node(&mut metrics, node));
         status.tables.iter().for_each(|table| of_table(&mut metrics, table));
@@ -114,6 +119,10 @@ fn of_node(metrics: &mut Metrics, node: &NodeStatus) {
     let labels = || vec![("node", node.node.to_string())];
     let mut gauge = |name, help, value| metrics.gauge(name, help, labels(), value);
     gauge("node_up", "Whether the node was heard of in the last 5 s", f64::from(node.state == "alive"));
+    // What else is known of one that is down is what it said last.
+    if node.state != "alive" {
+        return;
+    }
     gauge("node_replicas", "Replicas on the node", node.replicas as f64);
     gauge("node_leaders", "Replicas on the node that lead", node.leaders as f64);
     gauge("node_slow_score", "How slow the node is, 1 to 100; 0 = not told", node.slow_score.into());
