@@ -5,31 +5,41 @@ use clap::error::{ContextKind, ContextValue};
 use std::ffi::OsString;
 
 /// Words that are no command or option here, with what does it.
-const WORDS: [(&[&str], &str); 12] = [
+const WORDS: [(&[&str], &str); 18] = [
     (
-        &["expire", "pexpire", "persist", "setex"],
+        &["expire", "pexpire", "setex", "--ex", "--px"],
         "a time to live is set with the value: hedgerow set TABLE KEY... VALUE --ttl SECONDS",
     ),
-    (&["exists"], "hedgerow ttl TABLE KEY... ends with code 1 if there is no such record"),
-    (&["keys", "hkeys"], "hedgerow scan TABLE [HASH_KEY] --no-value"),
+    (&["persist"], "set the value once more, with --ttl 0 if the table has a default_ttl"),
+    (&["exists", "hexists"], "hedgerow ttl TABLE KEY... ends with code 1 if there is no such record"),
+    (&["pttl"], "hedgerow ttl TABLE KEY..."),
+    (&["keys", "hkeys"], "hedgerow scan TABLE [HASH_KEY] --no-value, where --prefix is one of sort keys"),
+    (&["dbsize", "hlen"], "hedgerow scan TABLE [HASH_KEY] --limit 0 --no-value, and count the lines"),
     (&["hgetall"], "hedgerow scan TABLE HASH_KEY"),
     (&["hget"], "hedgerow get TABLE HASH_KEY SORT_KEY"),
     (&["hset"], "hedgerow set TABLE HASH_KEY SORT_KEY VALUE"),
-    (&["hdel"], "hedgerow del TABLE HASH_KEY SORT_KEY"),
+    (&["hdel", "unlink"], "hedgerow del TABLE HASH_KEY SORT_KEY, which is one record"),
     (&["hmget"], "hedgerow multi-get TABLE HASH_KEY SORT_KEY..."),
-    (&["incrby", "decr", "decrby"], "hedgerow incr TABLE KEY... --by NUMBER, which may be negative"),
+    (
+        &["incrby", "hincrby", "decr", "decrby"],
+        "hedgerow incr TABLE HASH_KEY SORT_KEY --by NUMBER, which may be negative",
+    ),
     (
         &["flushdb", "flushall", "truncate"],
         "hedgerow table drop NAME --now, and create it again with the partitions and options that it had",
     ),
     (
         &["rename"],
-        "hedgerow table drop NAME --reserve 1d, then hedgerow table recall ID NEW_NAME, with the number that the first prints: nobody is served meanwhile",
+        "a record is read, set under its new key, and deleted. A table: hedgerow table drop NAME --reserve 1d, then hedgerow table recall ID \
+         NEW_NAME, with the number that the first prints: nobody is served meanwhile",
     ),
     (
         &["--nx", "--xx", "setnx"],
         "a write with a condition is the clients' check_and_set (docs/clients.md); this program has none",
     ),
+    (&["mset"], "hedgerow load TABLE FILE, or hedgerow set for each"),
+    (&["slowlog"], "hedgerow table set-option TABLE replica.slow_query_threshold 20, and the logs of the nodes"),
+    (&["info", "ping", "nodetool"], "hedgerow status"),
 ];
 
 /// What of these is said of tables too.
@@ -79,7 +89,7 @@ mod tests {
             let line =
                 line.split([',', '(']).next().unwrap().split(" ends with").next().unwrap().replace(['[', ']'], "");
             let line = examples.iter().fold(line, |line, (name, example)| line.replace(name, example));
-            let line = line.replace("NUMBER", "-1").replace("ID", "7");
+            let line = line.replace("NUMBER", "-1").replace("ID", "7").replace("FILE", "f.tsv");
             Arguments::read(format!("hedgerow {}", line.trim()).split(' '))
                 .unwrap_or_else(|error| panic!("{line}: {error}"));
             count += 1;

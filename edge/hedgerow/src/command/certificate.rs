@@ -182,7 +182,7 @@ fn write_anew(authority: &Authority, name: &str, issued: &Issued, made: &Made) -
         let serial = Encoding::Hex.encode(&serial);
         let place = made.place.directory.display();
         say(&format!(
-            "the one before counts until it expires: `hedgerow certificate revoke --serial {serial} --directory {place}` takes it back"
+            "the one before counts until it expires, unless it is revoked: `hedgerow certificate revoke --serial {serial} --directory {place}`"
         ));
     }
     Ok(())

@@ -102,7 +102,11 @@ fn of_cluster(metrics: &mut Metrics, status: &ClusterStatus) {
     let mut gauge = |name, help, value| metrics.gauge(name, help, vec![], value);
     if let Some(summary) = &status.summary {
         gauge("partitions", "Partitions of tables in use, and the metadata as one", summary.partitions as f64);
-        gauge("partitions_without_leader", "Partitions that nobody can read or write", summary.without_leader as f64);
+        gauge(
+            "partitions_without_leader",
+            "Partitions whose rows nobody can write, or read linearizably",
+            summary.without_leader as f64,
+        );
         gauge(
             "partitions_in_repair",
             "Partitions with a replica that is lost, damaged or learning",
@@ -118,12 +122,18 @@ fn of_cluster(metrics: &mut Metrics, status: &ClusterStatus) {
 fn of_node(metrics: &mut Metrics, node: &NodeStatus) {
     let labels = || vec![("node", node.node.to_string())];
     let mut gauge = |name, help, value| metrics.gauge(name, help, labels(), value);
-    gauge("node_up", "Whether the node was heard of in the last 5 s", f64::from(node.state == "alive"));
+    gauge(
+        "node_up",
+        "0 as soon as its connection has ended, or 5 s after it was heard of last",
+        f64::from(node.state == "alive"),
+    );
     // What else is known of one that is down is what it said last.
     if node.state != "alive" {
         return;
     }
     gauge("node_replicas", "Replicas on the node", node.replicas as f64);
+    let missing = node.missing_directories.len();
+    gauge("node_directories_missing", "Data directories that the node does without", missing as f64);
     gauge("node_leaders", "Replicas on the node that lead", node.leaders as f64);
     gauge("node_slow_score", "How slow the node is, 1 to 100; 0 = not told", node.slow_score.into());
     gauge("node_is_slow", "Whether leaders leave the node since it is slow", f64::from(node.is_slow));
