@@ -234,6 +234,9 @@ impl Life {
         for name in &spent {
             self.remove(name).await?;
         }
+        if !spent.is_empty() {
+            self.remove_kept().await?;
+        }
         for name in spent.iter().chain(&self.names.clone()) {
             self.expect_gone(name).await?;
         }
@@ -252,6 +255,28 @@ impl Life {
     async fn remove(&mut self, name: &str) -> Result<(), String> {
         while let Err(error) = self.client.drop_table(name, true, Reserve::Seconds(0)).await {
             self.wait_after("removing", &error).await?;
+        }
+        Ok(())
+    }
+
+    /// What a late call may have created, and another one dropped so that it is kept: nobody else would recall it.
+    async fn remove_kept(&mut self) -> Result<(), String> {
+        let kept = loop {
+            match self.client.dropped_tables().await {
+                Ok(kept) => break kept,
+                Err(error) => self.wait_after("listing", &error).await?,
+            }
+        };
+        for table in kept {
+            let name = format!("back-{}", table.id);
+            while let Err(error) = self.client.recall_table(table.id, Some(&name)).await {
+                // It is back already, or about to go by itself.
+                if matches!(error.kind(), ErrorKind::FailedPrecondition | ErrorKind::NoTable | ErrorKind::TableExists) {
+                    break;
+                }
+                self.wait_after("recalling", &error).await?;
+            }
+            self.remove(&name).await?;
         }
         Ok(())
     }

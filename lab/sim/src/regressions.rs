@@ -147,4 +147,7 @@ pub const SEEDS: &[u64] = &[
     60_001_045_743,
     // A directory that refused its node's start seemed to be a copy at the next: `m3_with_one_log_a_directory_that_refuses_` in hedgerow-node.
     1_900_026_345,
+    // A table that a late call had created was dropped by another late one and kept, which the owner of the simulation's tables did not look for:
+    // `Life::remove_kept`.
+    4_167_738_713,
 ];
