@@ -46,8 +46,8 @@ impl Arguments {
     /// What these words ask for, the first of them aside.
     pub(crate) fn read(words: impl IntoIterator<Item: Into<OsString> + Clone>) -> Result<Self, clap::Error> {
         let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
-        let command = without_empty_variables(command_line());
-        let found = command.clone().try_get_matches_from(&words);
+        let mut command = without_empty_variables(command_line());
+        let found = command.try_get_matches_from_mut(&words);
         let found = found.map_err(|error| elsewhere::with_hint(error, &words, &command))?;
         Self::from_arg_matches(&found)
     }
@@ -137,14 +137,8 @@ pub(crate) fn run(command: Command) -> Result<Exit, (anyhow::Error, Exit)> {
             Ok((storage, config)) => nodes("info", || serve::serve(storage, config)),
             Err(error) => Err((error, Exit::Usage)),
         },
-        Command::Sidecar(arguments) => to_sinks("info").and_then(|()| sidecar::run(&arguments)).map_err(|error| {
-            let exit = Exit::of(&error);
-            (error, exit)
-        }),
-        Command::Exporter(arguments) => to_sinks("info").and_then(|()| exporter::run(arguments)).map_err(|error| {
-            let exit = Exit::of(&error);
-            (error, exit)
-        }),
+        Command::Sidecar(arguments) => to_sinks("info").and_then(|()| sidecar::run(&arguments)).map_err(with_code),
+        Command::Exporter(arguments) => to_sinks("info").and_then(|()| exporter::run(arguments)).map_err(with_code),
         Command::Config { command } => serve::check::run(&command).map_err(|error| (error, Exit::Usage)),
         Command::Certificate { command } => command::certificate::run(&command).map_err(|error| (error, Exit::Usage)),
         Command::Completions(arguments) => shell::completions(&arguments).map_err(|error| (error, Exit::Usage)),
@@ -169,12 +163,15 @@ pub(crate) fn run(command: Command) -> Result<Exit, (anyhow::Error, Exit)> {
         }
         Command::Client(client) => {
             log::to_standard_error("warn");
-            command::run(*client).map_err(|error| {
-                let exit = Exit::of(&error);
-                (error, exit)
-            })
+            command::run(*client).map_err(with_code)
         }
     }
+}
+
+/// An error of who talks to a cluster, with its code.
+fn with_code(error: anyhow::Error) -> (anyhow::Error, Exit) {
+    let exit = Exit::of(&error);
+    (error, exit)
 }
 
 /// Runs nodes in this process until `run` ends. They log from `level` on.

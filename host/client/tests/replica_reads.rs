@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
 /// Far more than any test takes.
 const LONG: Duration = Duration::from_secs(60);
@@ -297,8 +298,8 @@ async fn s06_every_attempt_says_the_same() {
     assert_eq!(attempts, [1, 2, 3, 4]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn r03_a_read_that_everybody_refuses_ends_at_its_deadline_with_the_reason() {
+/// A read of 100 ms, and the replicas that refuse it.
+async fn refused_read() -> (Group, JoinHandle<hedgerow_client::Result<Option<bytes::Bytes>>>) {
     let group = Group::start(3).await;
     (0..3).for_each(|node| group.refuse(node, lagging()));
     let options = ClientOptions {
@@ -308,6 +309,12 @@ async fn r03_a_read_that_everybody_refuses_ends_at_its_deadline_with_the_reason(
     };
     let table = group.client(options).await.open_table("t").await.unwrap();
     let get = tokio::spawn(async move { table.get("h", "s").await });
+    (group, get)
+}
+
+#[tokio::test(start_paused = true)]
+async fn r03_a_read_that_everybody_refuses_ends_at_its_deadline_with_the_reason() {
+    let (group, get) = refused_read().await;
     pass(ms(100)).await;
     let error = answer(get).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -318,15 +325,7 @@ async fn r03_a_read_that_everybody_refuses_ends_at_its_deadline_with_the_reason(
 /// The last attempt leaves shortly before the deadline, and nobody has the time to answer it.
 #[tokio::test(start_paused = true)]
 async fn r03_an_attempt_that_the_deadline_cuts_short_hides_no_reason() {
-    let group = Group::start(3).await;
-    (0..3).for_each(|node| group.refuse(node, lagging()));
-    let options = ClientOptions {
-        operation_timeout: ms(100),
-        read: ReadOptions { mode: ReplicaRead::Follower, ..ReadOptions::default() },
-        ..ClientOptions::default()
-    };
-    let table = group.client(options).await.open_table("t").await.unwrap();
-    let get = tokio::spawn(async move { table.get("h", "s").await });
+    let (group, get) = refused_read().await;
     pass(ms(60)).await;
     (0..3).for_each(|node| group.silence(node));
     pass(ms(40)).await;

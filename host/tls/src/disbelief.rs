@@ -15,19 +15,8 @@ impl Disbelief {
 
     /// Whether the other end does not believe this one: it wants another certificate, or one at all.
     pub(crate) fn is_of_this_end(&self) -> bool {
-        matches!(
-            self.0,
-            Error::AlertReceived(
-                AlertDescription::CertificateRequired
-                    | AlertDescription::CertificateExpired
-                    | AlertDescription::CertificateRevoked
-                    | AlertDescription::DecryptError
-                    | AlertDescription::UnknownCA
-                    | AlertDescription::BadCertificate
-                    | AlertDescription::CertificateUnknown
-                    | AlertDescription::AccessDenied,
-            )
-        )
+        // Each alert that there are words for is about certificates.
+        matches!(self.0, Error::AlertReceived(_)) && self.words().is_some()
     }
 
     fn words(&self) -> Option<&'static str> {
