@@ -61,7 +61,12 @@ impl Batch {
 
     /// The changes in order: key, and value or `None` for a removal.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
-        self.changes.iter().map(|change| {
+        self.iter_from(0)
+    }
+
+    /// The same without the first `count` changes, which cost nothing.
+    pub(crate) fn iter_from(&self, count: usize) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        self.changes[count..].iter().map(|change| {
             let value = change.value_end.map(|end| &self.data[change.key_end..end]);
             (&self.data[change.start..change.key_end], value)
         })

@@ -6,6 +6,10 @@
 //! | `ma` | `1`, u64 BE term, u64 BE index, u32 BE log time: the applied position |
 //! | `mc` | the group's membership as the replication layer encoded it |
 //! | `mf` | `1`, u64 BE: numbers of writes up to this one may have been forgotten; absent = sessions have no bound yet |
+//! | `d` storage key, once the partition is duplicated | `2`, u32 BE expiry (0 = never), u64 BE stamp, u64 BE cluster that made it (0 = this one), user data |
+//! | `mj` | the journal's state ([`crate::journal`]); absent = the partition was never duplicated |
+//! | `n` u64 BE number | `1`, u64 BE bytes of the journal up to its end, encoded changes: an entry of the journal |
+//! | `t` storage key | `1`, u32 BE time from which it may go, u64 BE stamp, u64 BE cluster: a row was removed |
 //! | `s` u64 BE client, u16 BE slot | `1`, u64 BE sequence, u32 BE log time, encoded write reply |
 //! | the same, once sessions have a bound | `2`, u64 BE sequence, u32 BE log time, u64 BE log index, encoded write reply; no reply = it was too large to be kept |
 //!
@@ -14,6 +18,7 @@
 
 use crate::engine::EngineError;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use hedgerow_types::journal::{EXPIRED_SECONDS, Stamp};
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::time::is_expired;
 
@@ -25,16 +30,26 @@ pub(crate) const APPLIED_KEY: &[u8] = b"ma";
 pub(crate) const MEMBERSHIP_KEY: &[u8] = b"mc";
 /// Key of the largest number of a write that may have been forgotten.
 pub(crate) const FLOOR_KEY: &[u8] = b"mf";
+/// Key of the journal's state.
+pub(crate) const JOURNAL_KEY: &[u8] = b"mj";
+/// First byte of the keys of the journal's entries.
+pub(crate) const JOURNAL: u8 = b'n';
+/// First byte of the keys of removed rows.
+pub(crate) const TOMBSTONE: u8 = b't';
 /// First byte of session keys.
 pub(crate) const SESSION: u8 = b's';
 /// First byte of the keys behind the sessions.
 pub(crate) const SESSION_END: u8 = SESSION + 1;
-/// Bytes before the user data in a data row.
+/// Bytes before the user data in a data row without a stamp.
 pub(crate) const ROW_HEADER_SIZE: usize = 5;
+/// Bytes before the user data in a data row with a stamp, and of a removed row.
+pub(crate) const STAMPED_HEADER_SIZE: usize = 21;
 
 const VERSION: u8 = 1;
 const APPLIED_SIZE: usize = 21;
 const SESSION_KEY_SIZE: usize = 11;
+/// Version of data rows with a stamp.
+const VERSION_STAMPED: u8 = 2;
 /// Version of the rows of sessions that have a bound.
 const VERSION_BOUNDED: u8 = 2;
 /// Bytes of a session row of the first version before its reply.
@@ -54,28 +69,87 @@ pub(crate) fn row_header(expire_at: u32) -> [u8; ROW_HEADER_SIZE] {
     [VERSION, a, b, c, d]
 }
 
+/// When a row was changed, and the cluster that did it; 0 = this one.
+pub(crate) type Stamped = (Stamp, u64);
+
+/// The same for a record with a stamp.
+pub(crate) fn stamped_header(expire_at: u32, stamped: Stamped) -> [u8; STAMPED_HEADER_SIZE] {
+    header(VERSION_STAMPED, expire_at, stamped)
+}
+
+/// What stands for a removed row until `drop_at`.
+pub(crate) fn tombstone(drop_at: u32, stamped: Stamped) -> [u8; STAMPED_HEADER_SIZE] {
+    header(VERSION, drop_at, stamped)
+}
+
+fn header(version: u8, time: u32, (stamp, cluster): Stamped) -> [u8; STAMPED_HEADER_SIZE] {
+    let mut out = [version; STAMPED_HEADER_SIZE];
+    out[1..5].copy_from_slice(&time.to_be_bytes());
+    out[5..13].copy_from_slice(&stamp.to_be_bytes());
+    out[13..].copy_from_slice(&cluster.to_be_bytes());
+    out
+}
+
+fn split_header(header: &[u8; STAMPED_HEADER_SIZE]) -> (u32, Stamped) {
+    let mut header = &header[1..];
+    (header.get_u32(), (header.get_u64(), header.get_u64()))
+}
+
+/// Until when a removed row is remembered, and when it was removed.
+pub(crate) fn split_tombstone(row: &[u8]) -> Result<(u32, Stamped), EngineError> {
+    match row.split_first_chunk::<STAMPED_HEADER_SIZE>() {
+        Some((header @ &[VERSION, ..], [])) => Ok(split_header(header)),
+        Some(_) | None => Err(EngineError::damaged("a removed row has an unknown form")),
+    }
+}
+
 /// When the record with the stored value `row` expires, and its user data.
 pub(crate) fn split_row(row: &[u8]) -> Result<(u32, &[u8]), EngineError> {
+    split_stamped(row).map(|(expire_at, _, data)| (expire_at, data))
+}
+
+/// The same with its stamp: 0 of a row without one.
+pub(crate) fn split_stamped(row: &[u8]) -> Result<(u32, Stamped, &[u8]), EngineError> {
     match row.split_first_chunk::<ROW_HEADER_SIZE>() {
-        Some((&[VERSION, a, b, c, d], data)) => Ok((u32::from_be_bytes([a, b, c, d]), data)),
-        Some(_) | None => Err(EngineError::damaged("a data row has an unknown form")),
+        Some((&[VERSION, a, b, c, d], data)) => return Ok((u32::from_be_bytes([a, b, c, d]), (0, 0), data)),
+        Some((&[VERSION_STAMPED, ..], _)) => {}
+        Some(_) | None => return Err(EngineError::damaged("a data row has an unknown form")),
     }
+    match row.split_first_chunk::<STAMPED_HEADER_SIZE>() {
+        Some((header, data)) => {
+            let (expire_at, stamped) = split_header(header);
+            Ok((expire_at, stamped, data))
+        }
+        None => Err(EngineError::damaged("a data row is cut off within its stamp")),
+    }
+}
+
+/// Until when (0 = for ever) the record with the stored value `row` says when its key was changed last, and what it says. A record with a
+/// stamp does so for a while after it has expired: an older change that comes late would put a dead value in its place.
+pub(crate) fn remembered(row: &[u8]) -> Result<(u32, Stamped), EngineError> {
+    let (expire_at, stamped, _) = split_stamped(row)?;
+    let has_end = expire_at != 0 && stamped.0 != 0;
+    Ok((if has_end { expire_at.saturating_add(EXPIRED_SECONDS) } else { expire_at }, stamped))
 }
 
 /// When the record with the stored value `row` expires and its user data, unless it is expired at `now`.
 pub(crate) fn live(mut row: Bytes, now: u32) -> Result<Option<(u32, Bytes)>, EngineError> {
-    let (expire_at, _) = split_row(&row)?;
+    let (expire_at, data) = split_row(&row)?;
     if is_expired(expire_at, now) {
         return Ok(None);
     }
-    row.advance(ROW_HEADER_SIZE);
+    row.advance(row.len() - data.len());
     Ok(Some((expire_at, row)))
 }
 
 /// Whether an engine may drop the row `key` = `value` once everything up to log time `floor` is durable. Rows that it
 /// does not understand stay.
 pub(crate) fn is_droppable(key: &[u8], value: &[u8], floor: u32) -> bool {
-    key.first() == Some(&DATA) && split_row(value).is_ok_and(|(expire_at, _)| is_expired(expire_at, floor))
+    match key.first() {
+        Some(&DATA) => remembered(value).is_ok_and(|(until, _)| is_expired(until, floor)),
+        Some(&TOMBSTONE) => split_tombstone(value).is_ok_and(|(drop_at, _)| is_expired(drop_at, floor)),
+        Some(_) | None => false,
+    }
 }
 
 /// How far the log is applied.
@@ -185,6 +259,11 @@ mod tests {
     fn the_stored_forms_are_fixed() {
         assert_eq!(data_key(&[b"a", b"b"]), b"dab");
         assert_eq!(row_header(0x0102_0304), [1, 1, 2, 3, 4]);
+        let stamped = stamped_header(0x0102_0304, (5, 6));
+        assert_eq!(stamped, [2, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 6]);
+        assert_eq!(split_stamped(&[&stamped[..], b"v"].concat()).expect("own form"), (0x0102_0304, (5, 6), &b"v"[..]));
+        assert_eq!(tombstone(0x0102_0304, (5, 6))[1..], stamped[1..]);
+        assert_eq!(split_tombstone(&tombstone(4, (5, 6))).expect("own form"), (4, (5, 6)));
         let applied = Applied { position: LogPosition { term: 2, index: 3 }, now: 4 };
         assert_eq!(applied.encode(), [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4]);
         assert_eq!(Applied::decode(&applied.encode()).expect("own form"), applied);
@@ -214,7 +293,9 @@ mod tests {
             assert!(split_session_key(&zeros).is_err());
             assert!(SessionHeader::split(&zeros).is_err());
             assert!(decode_floor(&zeros).is_err());
+            assert!(split_tombstone(&zeros).is_err());
             assert!(!is_droppable(b"dk", &zeros, u32::MAX));
+            assert!(!is_droppable(b"tk", &zeros, u32::MAX));
         }
         for size in (0..21).chain(22..30) {
             assert!(Applied::decode(&vec![1; size]).is_err());
@@ -233,6 +314,12 @@ mod tests {
         assert!(is_droppable(b"dk", &row(10), 10));
         assert!(!is_droppable(b"dk", &row(11), 10));
         assert!(!is_droppable(b"dk", &row(0), u32::MAX));
+        let stamped = |expire_at| [&stamped_header(expire_at, (7, 8))[..], b"v"].concat();
+        assert!(is_droppable(b"dk", &stamped(10), 10 + EXPIRED_SECONDS));
+        assert!(!is_droppable(b"dk", &stamped(11), 10 + EXPIRED_SECONDS));
+        assert!(!is_droppable(b"dk", &stamped(0), u32::MAX));
+        assert!(is_droppable(b"tk", &tombstone(10, (7, 8)), 10));
+        assert!(!is_droppable(b"tk", &tombstone(11, (7, 8)), 10));
         assert!(!is_droppable(b"mk", &row(10), 10));
         assert!(!is_droppable(b"sk", &row(10), 10));
     }

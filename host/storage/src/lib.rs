@@ -13,6 +13,7 @@ mod batch;
 mod check;
 mod debt;
 mod engine;
+mod journal;
 mod layout;
 mod memory;
 #[cfg(feature = "mutations")]

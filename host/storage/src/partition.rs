@@ -2,14 +2,16 @@
 
 use crate::batch::Batch;
 use crate::engine::{Engine, EngineError};
+use crate::journal::Journal;
 use crate::layout::{APPLIED_KEY, Applied, MEMBERSHIP_KEY};
 use crate::read::{Moment, ReadBudget, Reader};
 use crate::session::{Known, SWEEP_INTERVAL, Sessions};
 use crate::write::Writer;
 use bytes::Bytes;
 use hedgerow_types::codec::{Malformed, bounds_sessions, decode_proposal};
+use hedgerow_types::journal::Stamp;
 use hedgerow_types::log::{Entry, EntryKind, LogPosition};
-use hedgerow_types::op::{Proposal, Read, ReadReply, WriteReply};
+use hedgerow_types::op::{Proposal, Read, ReadReply, Write, WriteReply};
 use hedgerow_types::time::{LOG_TIME_AHEAD_MAX, log_time_after};
 use hedgerow_types::{Index, Sequence};
 use std::sync::Arc;
@@ -34,6 +36,7 @@ pub struct Partition {
     applied: Applied,
     membership: Option<Bytes>,
     sessions: Sessions,
+    journal: Journal,
     batch: Batch,
     /// What the engine holds: position and membership as of the last batch written.
     written: (Applied, Option<Bytes>),
@@ -115,6 +118,7 @@ impl Partition {
         let membership = engine.get(MEMBERSHIP_KEY)?;
         let reader = Reader::new(Arc::clone(&engine), applied.now);
         let sessions = Sessions::default();
+        let journal = Journal::open(&*engine)?;
         let written = (applied, membership.clone());
         Ok(Self {
             engine,
@@ -122,6 +126,7 @@ impl Partition {
             applied,
             membership,
             sessions,
+            journal,
             batch: Batch::new(),
             written,
             drops_until: 0,
@@ -300,6 +305,7 @@ impl Partition {
             self.sessions.unload();
         }
         self.batch.clear();
+        self.journal.take_back();
         (self.applied, self.membership) = self.written.clone();
     }
 
@@ -390,11 +396,27 @@ impl Partition {
             }
             Known::New => {}
         }
-        let mut writer = Writer { engine: &*self.engine, batch: &mut self.batch, now, cost: 0 };
+        let (begun, stamp) = (self.batch.count(), self.stamp_of(&proposal.write));
+        let (engine, batch, journal) = (&*self.engine, &mut self.batch, &mut self.journal);
+        let mut writer = Writer { engine, batch, now, stamp, journal, cost: 0 };
         let reply = writer.run(&proposal.write)?;
         *cost += writer.cost;
+        self.journal.record(stamp, begun, &mut self.batch)?;
         self.sessions.record(proposal, (index, now), &reply, &mut self.batch);
         Ok(ApplyOutcome::Reply(reply))
+    }
+
+    /// The stamp that rows get by `write`; `None` if they get none, or have foreign ones.
+    fn stamp_of(&self, write: &Write) -> Option<Stamp> {
+        match write {
+            Write::Nothing | Write::Duplicate(_) | Write::Journal(_) => None,
+            Write::Put { .. }
+            | Write::Remove { .. }
+            | Write::MultiPut { .. }
+            | Write::MultiRemove { .. }
+            | Write::Incr { .. }
+            | Write::CheckAndMutate { .. } => self.journal.stamp(self.applied.now),
+        }
     }
 
     fn keep_membership(&mut self, membership: Option<&Bytes>) {
@@ -406,8 +428,10 @@ impl Partition {
 
     fn write_batch(&mut self) -> Result<(), EngineError> {
         self.batch.put(&[APPLIED_KEY], &[&self.applied.encode()]);
+        self.journal.put(&mut self.batch);
         self.engine.write(&self.batch)?;
         self.batch.clear();
+        self.journal.note_written();
         self.reader.advance(self.applied.now);
         self.written = (self.applied, self.membership.clone());
         Ok(())

@@ -8,6 +8,7 @@
 //! | [`crate::Partition::read`] | anything, as of now | who may wait |
 
 mod checksum;
+mod journal;
 mod page;
 mod range;
 
@@ -44,6 +45,7 @@ impl ReadBudget {
             Read::BatchGet { keys } => keys.len(),
             Read::MultiGet(MultiGet { selection: Selection::Suffixes(suffixes), .. }) => suffixes.len(),
             Read::MultiGet(_) | Read::Get { .. } | Read::Ttl { .. } | Read::SortKeyCount { .. } | Read::Scan(_) => 0,
+            Read::Journal(_) => 0,
         };
         keys as u64 > self.rows
     }
@@ -199,6 +201,7 @@ impl<'a> View<'a> {
             Read::SortKeyCount { prefix } => self.sort_key_count(prefix),
             Read::Scan(scan) => self.scan(scan),
             Read::Checksum => self.checksum(),
+            Read::Journal(read) => self.journal(read).map(ReadReply::Journal),
         }
     }
 

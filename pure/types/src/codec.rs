@@ -4,6 +4,7 @@
 
 use crate::error::Status;
 use crate::id::ClientId;
+use crate::journal::{Change, Duplicate, JournalWrite, Position};
 use crate::op::{Check, Mutation, Proposal, Write, WriteDetail, WriteReply};
 use alloc::vec::Vec;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -15,6 +16,9 @@ pub const VERSION: u8 = 1;
 pub const PROPOSAL_VERSION: u8 = 2;
 /// The same of a proposal whose time is agreed ([`Proposal::is_agreed`]).
 pub const PROPOSAL_VERSION_AGREED: u8 = 3;
+
+/// What an encoded change takes at least: stamp, origin, kind, length of the key.
+const CHANGE_SIZE_MIN: usize = 21;
 
 /// Whether whoever encoded the proposal `data` bounds sessions.
 pub fn bounds_sessions(data: &[u8]) -> bool {
@@ -76,6 +80,29 @@ pub fn encode_proposal(proposal: &Proposal, out: &mut BytesMut) {
             mutations.iter().for_each(|mutation| put_mutation(out, mutation));
             out.put_u8(u8::from(*return_check_value));
         }
+        Write::Duplicate(Duplicate { here, changes }) => {
+            out.put_u8(7);
+            out.put_u64_le(*here);
+            out.put_u32_le(changes.len() as u32);
+            changes.iter().for_each(|change| put_change(out, change));
+        }
+        Write::Journal(JournalWrite::Begin { id, round, cluster, bytes_max }) => {
+            out.put_u8(8);
+            out.put_u64_le(*id);
+            out.put_u32_le(*round);
+            out.put_u64_le(*cluster);
+            out.put_u64_le(*bytes_max);
+        }
+        Write::Journal(JournalWrite::Reached { id, round, position }) => {
+            out.put_u8(9);
+            out.put_u64_le(*id);
+            out.put_u32_le(*round);
+            put_bytes(out, &position.encoded());
+        }
+        Write::Journal(JournalWrite::End { id }) => {
+            out.put_u8(10);
+            out.put_u64_le(*id);
+        }
     }
 }
 
@@ -107,6 +134,19 @@ pub fn decode_proposal(data: Bytes) -> Result<Proposal, Malformed> {
             mutations: input.list(5, Input::mutation)?,
             return_check_value: input.u8()? != 0,
         },
+        7 => Write::Duplicate(Duplicate { here: input.u64()?, changes: input.list(CHANGE_SIZE_MIN, Input::change)? }),
+        8 => Write::Journal(JournalWrite::Begin {
+            id: input.u64()?,
+            round: input.u32()?,
+            cluster: input.u64()?,
+            bytes_max: input.u64()?,
+        }),
+        9 => Write::Journal(JournalWrite::Reached {
+            id: input.u64()?,
+            round: input.u32()?,
+            position: Position::decode(input.bytes()?).ok_or(input.malformed())?,
+        }),
+        10 => Write::Journal(JournalWrite::End { id: input.u64()? }),
         _ => return Err(input.malformed()),
     };
     input.end()?;
@@ -157,6 +197,26 @@ pub fn decode_write_reply(data: Bytes) -> Result<WriteReply, Malformed> {
 fn put_bytes(out: &mut BytesMut, bytes: &Bytes) {
     out.put_u32_le(bytes.len() as u32);
     out.put_slice(bytes);
+}
+
+/// Appends the changes of one entry of a journal, or of a page of rows.
+pub fn encode_changes(changes: &[Change], out: &mut BytesMut) {
+    out.put_u32_le(changes.len() as u32);
+    changes.iter().for_each(|change| put_change(out, change));
+}
+
+/// The inverse of [`encode_changes`].
+pub fn decode_changes(data: Bytes) -> Result<Vec<Change>, Malformed> {
+    let mut input = Input { data, what: "list of changes" };
+    let changes = input.list(CHANGE_SIZE_MIN, Input::change)?;
+    input.end()?;
+    Ok(changes)
+}
+
+fn put_change(out: &mut BytesMut, change: &Change) {
+    out.put_u64_le(change.stamp);
+    out.put_u64_le(change.origin);
+    put_mutation(out, &change.mutation);
 }
 
 fn put_mutation(out: &mut BytesMut, mutation: &Mutation) {
@@ -236,6 +296,10 @@ impl Input {
         })
     }
 
+    fn change(&mut self) -> Result<Change, Malformed> {
+        Ok(Change { stamp: self.u64()?, origin: self.u64()?, mutation: self.mutation()? })
+    }
+
     fn end(&self) -> Result<(), Malformed> {
         if self.data.is_empty() { Ok(()) } else { Err(self.malformed()) }
     }
@@ -262,6 +326,21 @@ mod tests {
         ]
     }
 
+    fn change() -> impl Strategy<Value = Change> {
+        (any::<u64>(), any::<u64>(), mutation()).prop_map(|(stamp, origin, mutation)| Change {
+            stamp,
+            origin,
+            mutation,
+        })
+    }
+
+    fn position() -> impl Strategy<Value = Position> {
+        prop_oneof![
+            bytes().prop_map(Position::Copying),
+            (any::<u64>(), any::<u64>()).prop_map(|(entry, bytes)| Position::Following { entry, bytes }),
+        ]
+    }
+
     fn write() -> BoxedStrategy<Write> {
         prop_oneof![
             Just(Write::Nothing),
@@ -279,6 +358,14 @@ mod tests {
                     mutations,
                     return_check_value
                 }),
+            (any::<u64>(), proptest::collection::vec(change(), 0..4))
+                .prop_map(|(here, changes)| Write::Duplicate(Duplicate { here, changes })),
+            (any::<u64>(), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(id, round, cluster, bytes_max)| {
+                Write::Journal(JournalWrite::Begin { id, round, cluster, bytes_max })
+            }),
+            (any::<u64>(), any::<u32>(), position())
+                .prop_map(|(id, round, position)| Write::Journal(JournalWrite::Reached { id, round, position })),
+            any::<u64>().prop_map(|id| Write::Journal(JournalWrite::End { id })),
         ]
         .boxed()
     }

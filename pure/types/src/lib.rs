@@ -9,6 +9,7 @@ extern crate alloc;
 pub mod codec;
 pub mod error;
 pub mod id;
+pub mod journal;
 pub mod key;
 pub mod limit;
 pub mod log;

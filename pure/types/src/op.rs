@@ -3,6 +3,7 @@
 
 use crate::error::Status;
 use crate::id::{ClientId, Sequence};
+use crate::journal::{Duplicate, JournalPage, JournalRead, JournalWrite, Position};
 use crate::key;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -78,6 +79,8 @@ pub enum Read {
     Scan(Scan),
     /// A checksum over every live row of the partition (key, value, expiry), for comparing replicas.
     Checksum,
+    /// What another cluster is to be told next.
+    Journal(JournalRead),
 }
 
 /// Several records under one prefix.
@@ -172,7 +175,8 @@ impl Read {
             Self::Get { key } | Self::Ttl { key } | Self::SortKeyCount { prefix: key } => Vec::from([key]),
             Self::BatchGet { keys } => keys.iter_mut().collect(),
             Self::Scan(scan) => scan.strings_mut(),
-            Self::Checksum => Vec::new(),
+            Self::Journal(JournalRead { from: Some(Position::Copying(key)), .. }) => Vec::from([key]),
+            Self::Checksum | Self::Journal(_) => Vec::new(),
             Self::MultiGet(MultiGet { prefix, selection, .. }) => match selection {
                 Selection::Suffixes(suffixes) => core::iter::once(prefix).chain(suffixes).collect(),
                 Selection::Range { start, stop, filter, .. } => Vec::from([prefix, start, stop, &mut filter.pattern]),
@@ -238,6 +242,8 @@ pub enum ReadReply {
         /// Log position that the checksum reflects.
         index: u64,
     },
+    /// To `Journal`.
+    Journal(JournalPage),
 }
 
 /// A write to one partition.
@@ -296,14 +302,19 @@ pub enum Write {
         /// Return the checked record's value from before the write.
         return_check_value: bool,
     },
+    /// Does here what was done in another cluster.
+    Duplicate(Duplicate),
+    /// Changes what is kept for other clusters.
+    Journal(JournalWrite),
 }
 
 impl Write {
     /// Whether what it does depends on a row that is there, and so on what has expired.
     pub const fn looks_up(&self) -> bool {
         match self {
-            Self::Incr { .. } | Self::CheckAndMutate { .. } => true,
+            Self::Incr { .. } | Self::CheckAndMutate { .. } | Self::Duplicate(_) => true,
             Self::Nothing
+            | Self::Journal(_)
             | Self::Put { .. }
             | Self::Remove { .. }
             | Self::MultiPut { .. }
@@ -314,7 +325,7 @@ impl Write {
     /// Bytes of keys and values that storage is given for it. The prefix that rows share is stored with each of them.
     pub fn stored_size(&self) -> usize {
         match self {
-            Self::Nothing => 0,
+            Self::Nothing | Self::Journal(_) => 0,
             Self::Put { key, value, .. } => key.len() + value.len(),
             Self::Remove { key } | Self::Incr { key, .. } => key.len(),
             Self::MultiPut { prefix, rows, .. } => {
@@ -324,6 +335,7 @@ impl Write {
             Self::CheckAndMutate { prefix, mutations, .. } => {
                 mutations.iter().map(|mutation| prefix.len() + mutation.stored_size()).sum()
             }
+            Self::Duplicate(duplicate) => duplicate.changes.iter().map(|it| it.mutation.stored_size()).sum(),
         }
     }
 }
@@ -366,7 +378,8 @@ impl Mutation {
         }
     }
 
-    fn stored_size(&self) -> usize {
+    /// Bytes of its suffix and value.
+    pub fn stored_size(&self) -> usize {
         match self {
             Self::Put { suffix, value, .. } => suffix.len() + value.len(),
             Self::Remove { suffix } => suffix.len(),

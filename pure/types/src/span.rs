@@ -2,6 +2,7 @@
 //!
 //! Both may name more keys than the operation touches, and never fewer.
 
+use crate::journal::Duplicate;
 use crate::key;
 use crate::op::{MultiGet, Read, Scan, Selection, Write};
 use alloc::vec::Vec;
@@ -75,7 +76,7 @@ impl Read {
                 }
             },
             Self::Scan(Scan { start, stop, .. }) => Vec::from([Span::through(start.clone(), stop, None)]),
-            Self::Checksum => Vec::from([Span::ALL]),
+            Self::Checksum | Self::Journal(_) => Vec::from([Span::ALL]),
         }
     }
 
@@ -99,7 +100,7 @@ impl Read {
                 (1, 2 * prefix.len() + start.len() + stop.len() + 1)
             }
             Self::Scan(Scan { start, stop, .. }) => (1, start.len() + stop.len() + 1),
-            Self::Checksum => (1, 0),
+            Self::Checksum | Self::Journal(_) => (1, 0),
         }
     }
 }
@@ -121,6 +122,11 @@ impl Write {
             Self::CheckAndMutate { prefix, mutations, .. } => {
                 below(prefix, mutations.len(), &mut mutations.iter().map(|mutation| mutation.suffix()))
             }
+            Self::Duplicate(Duplicate { changes, .. }) => {
+                below(&Bytes::new(), changes.len(), &mut changes.iter().map(|change| change.mutation.suffix()))
+            }
+            // What a question for the journal finds changes by it, and such a question is about every key.
+            Self::Journal(_) => None,
         }
     }
 }

@@ -150,12 +150,16 @@ impl<F: Fixture> Store<F> {
 
     /// All rows.
     pub fn rows(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        Self::rows_in(&**self.partition().engine())
+    }
+
+    /// All rows of an engine.
+    pub fn rows_in(engine: &dyn Engine) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut rows = Vec::new();
         let mut visit = |key: &[u8], value: &[u8]| {
             rows.push((key.to_vec(), value.to_vec()));
             ControlFlow::Continue(())
         };
-        let engine = self.partition().engine();
         engine.scan(KeyRange::default(), Direction::Ascending, &mut visit).expect("scans");
         rows
     }

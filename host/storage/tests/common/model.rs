@@ -104,6 +104,7 @@ impl Model {
     fn write(&mut self, write: &Write) -> WriteReply {
         match write {
             Write::Nothing => reply(Status::Ok, WriteDetail::None),
+            Write::Duplicate(_) | Write::Journal(_) => unreachable!("the model knows one cluster"),
             Write::Put { key, value, expire_at } => {
                 self.put(key.to_vec(), value, *expire_at);
                 reply(Status::Ok, WriteDetail::None)
@@ -199,6 +200,7 @@ impl Model {
                 ReadReply::Count(Ok(live.count() as i64))
             }
             Read::Scan(scan) => self.scan(scan, now),
+            Read::Journal(_) => unreachable!("the model knows one cluster"),
             Read::Checksum => {
                 let rows = self.rows.keys().filter(|key| self.live(key, now).is_some()).count() as u64;
                 ReadReply::Checksum { checksum: 0, rows, index: self.index }
