@@ -138,6 +138,14 @@ pub enum CatalogueError {
         /// The other.
         other: &'static str,
     },
+    /// An option that says a duplication has a name or a value that is not allowed, or there cannot be another one.
+    #[error("option {key:?} is not allowed: {reason}")]
+    Duplication {
+        /// The option.
+        key: String,
+        /// What is wrong, and what is allowed.
+        reason: String,
+    },
     /// Something is wrong with a node's id, address, incarnation or labels.
     #[error("node {node} cannot be registered: {reason}")]
     Node {
@@ -282,6 +290,7 @@ impl From<CatalogueError> for Refusal {
             | CatalogueError::UnknownOption { .. }
             | CatalogueError::OptionValue { .. }
             | CatalogueError::SameOption { .. }
+            | CatalogueError::Duplication { .. }
             | CatalogueError::Node { .. }
             | CatalogueError::MetaNodes(_)
             | CatalogueError::NoGroup(_)

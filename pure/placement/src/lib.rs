@@ -17,6 +17,7 @@
 mod catalogue;
 mod change;
 mod clock;
+pub mod duplication;
 mod error;
 mod learner;
 mod life;

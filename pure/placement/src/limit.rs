@@ -37,3 +37,9 @@ pub const STORED_KEY_SIZE_MAX: usize = 128;
 pub const STORED_VALUE_SIZE_MAX: usize = 4_096;
 /// Most of them in one table.
 pub const STORED_COUNT_MAX: usize = 64;
+/// Longest name of another cluster to which tables are duplicated, bytes.
+pub const CLUSTER_NAME_SIZE_MAX: usize = 64;
+/// Fewest bytes of its journal that a partition keeps for a duplication: room for some of the largest writes.
+pub const JOURNAL_BYTES_MIN: u64 = 1 << 20;
+/// Most of them.
+pub const JOURNAL_BYTES_MAX: u64 = 1 << 40;

@@ -2,6 +2,7 @@
 //!
 //! The names and values of those that Apache Pegasus has too are Pegasus'.
 
+use crate::duplication::{Duplication, Malformed, OPTION_PREFIX, check_cluster_name};
 use crate::error::CatalogueError;
 use crate::limit::{
     COMMENT_SIZE_MAX, READ_REPLICA_COUNT_MAX, SLOW_QUERY_THRESHOLD_MS_MIN, STORED_COUNT_MAX, STORED_KEY_SIZE_MAX,
@@ -9,96 +10,115 @@ use crate::limit::{
 };
 use crate::throttling::Throttling;
 use hedgerow_types::ReadLevel;
+use hedgerow_types::journal::DUPLICATION_COUNT_MAX;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// One option.
+/// One option, or a family of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// Its name.
+    /// Its name; of a family, the common beginning of the names and, after its last dot, what follows there.
     pub key: &'static str,
     /// What it does.
     pub meaning: &'static str,
     /// Which values it takes.
     pub values: &'static str,
-    apply: fn(&mut Settings, &str) -> bool,
+    apply: Apply,
 }
 
+/// How an option changes the settings.
+#[derive(Clone, Copy, Debug)]
+enum Apply {
+    /// By its value. Returns whether it takes that.
+    Value(fn(&mut Settings, &str) -> bool),
+    /// Each option of a family: by the rest of its name and its value. Returns what is wrong if it is not taken.
+    Family(fn(&mut Settings, &str, &str) -> Result<(), String>),
+}
+
+use Apply::{Family, Value};
+
 /// Every option there is, in the order of their names.
-pub const KNOWN: [Known; 10] = [
+pub const KNOWN: [Known; 11] = [
     Known {
         key: "backup_read_level",
         meaning: "how fresh a backup read of a Pegasus client is (v1 requests that carry the backup flag); eventual is \
                   what Pegasus does",
         values: ReadLevel::FORMS,
-        apply: |settings, value| set(&mut settings.backup_read_level, value.parse().ok()),
+        apply: Value(|settings, value| set(&mut settings.backup_read_level, value.parse().ok())),
     },
     Known {
         key: BACKUP_REQUEST_THROTTLING,
         meaning: "how many extra attempts per second the whole table takes: backup requests of Pegasus' clients, and hedges, \
                   ties and fallbacks of ours",
         values: Throttling::FORMS,
-        apply: |settings, value| set(&mut settings.throttling, Throttling::parse(value)),
+        apply: Value(|settings, value| set(&mut settings.throttling, Throttling::parse(value))),
     },
     Known {
         key: "comment",
         meaning: "what the table is for, in the operator's words; shown by describe",
         values: "text of at most 256 bytes without control characters",
-        apply: |settings, value| {
+        apply: Value(|settings, value| {
             let is_allowed = value.len() <= COMMENT_SIZE_MAX && !value.chars().any(char::is_control);
             settings.comment = value.to_owned();
             is_allowed
-        },
+        }),
     },
     Known {
         key: "default_ttl",
         meaning: "seconds that a record lives when it was written without a time to live; 0 = for ever",
         values: "a whole number of seconds from 0 to 2147483647",
-        apply: |settings, value| set(&mut settings.default_ttl_seconds, decimal(value, 0, i32::MAX as u32)),
+        apply: Value(|settings, value| set(&mut settings.default_ttl_seconds, decimal(value, 0, i32::MAX as u32))),
+    },
+    Known {
+        key: "duplicate.CLUSTER",
+        meaning: "that the table is duplicated to a table of the cluster that the nodes' configuration files call CLUSTER; \
+                  made and changed by `hedgerow table duplicate`",
+        values: Duplication::FORM,
+        apply: Family(Settings::add_duplication),
     },
     Known {
         key: "follower_reads",
         meaning: "whether followers and learners serve reads of clients that do not say who may, at the table's \
                   read_level; otherwise they answer that they do not lead",
         values: "true or false",
-        apply: |settings, value| set(&mut settings.follower_reads, value.parse().ok()),
+        apply: Value(|settings, value| set(&mut settings.follower_reads, value.parse().ok())),
     },
     Known {
         key: "read_level",
         meaning: "how fresh reads are that do not say it",
         values: ReadLevel::FORMS,
-        apply: |settings, value| set(&mut settings.read_level, value.parse().ok()),
+        apply: Value(|settings, value| set(&mut settings.read_level, value.parse().ok())),
     },
     Known {
         key: READ_REPLICAS,
         meaning: "read-only replicas of each partition, beside those that vote",
         values: "a whole number from 0 to 7; each replica of a partition needs a node of its own",
-        apply: |settings, value| set(&mut settings.read_replicas, decimal(value, 0, READ_REPLICA_COUNT_MAX)),
+        apply: Value(|settings, value| set(&mut settings.read_replicas, decimal(value, 0, READ_REPLICA_COUNT_MAX))),
     },
     Known {
         key: PEGASUS_BACKUP_REQUEST_THROTTLING,
         meaning: "the name that Pegasus has for backup_request_throttling: setting one of them replaces the other",
         values: Throttling::FORMS,
-        apply: |settings, value| set(&mut settings.throttling, Throttling::parse(value)),
+        apply: Value(|settings, value| set(&mut settings.throttling, Throttling::parse(value))),
     },
     Known {
         key: "replica.deny_client_request",
         meaning: "refuses client requests: with `timeout` they get no answer, with `reconfig` clients are told to look \
                   for another replica",
         values: "timeout*all, timeout*read, timeout*write, reconfig*all, reconfig*read or reconfig*write",
-        apply: |settings, value| {
+        apply: Value(|settings, value| {
             settings.deny = Deny::parse(value);
             settings.deny.is_some()
-        },
+        }),
     },
     Known {
         key: "replica.slow_query_threshold",
         meaning: "milliseconds from which a request counts as slow and is logged",
         values: "a whole number of milliseconds from 20 to 2147483647",
-        apply: |settings, value| {
+        apply: Value(|settings, value| {
             settings.slow_query_threshold_ms = decimal(value, SLOW_QUERY_THRESHOLD_MS_MIN, i32::MAX as u32);
             settings.slow_query_threshold_ms.is_some()
-        },
+        }),
     },
 ];
 
@@ -130,6 +150,8 @@ pub struct Settings {
     pub comment: String,
     /// `default_ttl`, seconds; 0 = records live for ever.
     pub default_ttl_seconds: u32,
+    /// `duplicate.CLUSTER`, by CLUSTER.
+    pub duplications: BTreeMap<String, Duplication>,
     /// `follower_reads`: whether replicas that do not lead serve requests that neither allow any replica nor carry the
     /// backup flag.
     pub follower_reads: bool,
@@ -152,6 +174,7 @@ impl Default for Settings {
             backup_read_level: BACKUP_READ_LEVEL_DEFAULT,
             comment: String::new(),
             default_ttl_seconds: 0,
+            duplications: BTreeMap::new(),
             follower_reads: false,
             read_level: ReadLevel::default(),
             read_replicas: 0,
@@ -181,15 +204,53 @@ impl Settings {
                 continue;
             }
             let known = find(key)?;
-            if !(known.apply)(&mut settings, value) {
-                let (key, expected) = (known.key, known.values);
-                return Err(CatalogueError::OptionValue { key, value: value.clone(), expected });
-            }
+            settings.apply(known, key, value)?;
             if let Some(other) = other_name(key).filter(|other| options.contains_key(*other)) {
                 return Err(CatalogueError::SameOption { key: known.key, other });
             }
         }
         Ok(settings)
+    }
+
+    fn apply(&mut self, known: &Known, key: &str, value: &str) -> Result<(), CatalogueError> {
+        match known.apply {
+            Value(apply) if apply(self, value) => Ok(()),
+            Value(_) => {
+                let (key, expected) = (known.key, known.values);
+                Err(CatalogueError::OptionValue { key, value: value.to_owned(), expected })
+            }
+            Family(apply) => apply(self, known.rest_of(key).unwrap_or_default(), value)
+                .map_err(|reason| CatalogueError::Duplication { key: key.to_owned(), reason }),
+        }
+    }
+
+    fn add_duplication(&mut self, cluster: &str, value: &str) -> Result<(), String> {
+        check_cluster_name(cluster).map_err(|error| error.to_string())?;
+        let duplication: Duplication = value.parse().map_err(|error: Malformed| error.to_string())?;
+        let other = self.duplications.iter().find(|(_, other)| other.id == duplication.id);
+        if let Some((other, _)) = other {
+            return Err(format!("{OPTION_PREFIX}{other} has id {} too: each has one of its own", duplication.id));
+        }
+        if self.duplications.len() >= DUPLICATION_COUNT_MAX {
+            return Err(format!("a table is duplicated to at most {DUPLICATION_COUNT_MAX} clusters"));
+        }
+        self.duplications.insert(cluster.to_owned(), duplication);
+        Ok(())
+    }
+}
+
+impl Known {
+    /// What follows the family's common beginning in `key`, if that is one of it.
+    fn rest_of<'k>(&self, key: &'k str) -> Option<&'k str> {
+        let dot = self.key.rfind('.')?;
+        key.strip_prefix(&self.key[..=dot])
+    }
+
+    fn is_called(&self, key: &str) -> bool {
+        match self.apply {
+            Value(_) => self.key == key,
+            Family(_) => self.rest_of(key).is_some(),
+        }
     }
 }
 
@@ -261,9 +322,9 @@ fn check_stored_only(key: &str, value: &str) -> Result<(), CatalogueError> {
     Err(CatalogueError::OptionValue { key: "without effect here", value, expected })
 }
 
-/// The option called `key`.
+/// The option called `key`, or the family of it.
 pub fn find(key: &str) -> Result<&'static Known, CatalogueError> {
-    KNOWN.iter().find(|known| known.key == key).ok_or_else(|| CatalogueError::UnknownOption {
+    KNOWN.iter().find(|known| known.is_called(key)).ok_or_else(|| CatalogueError::UnknownOption {
         key: key.to_owned(),
         known: KNOWN.map(|known| known.key).join(", "),
     })
