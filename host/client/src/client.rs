@@ -152,7 +152,7 @@ impl Client {
 
     /// The table's routes, shared by all who open it. A known table is looked up again if its map could not be fetched
     /// lately: it may have been dropped and created anew.
-    async fn routes(&self, name: &str) -> Result<Arc<Routes>> {
+    pub(crate) async fn routes(&self, name: &str) -> Result<Arc<Routes>> {
         let _under_way = self.cluster.begin()?;
         let known = lock(&self.tables).get(name).cloned();
         if let Some(routes) = known.filter(|routes| routes.failure().is_none()) {

@@ -539,6 +539,7 @@ fn error_of(reply: &Reply) -> Option<(ErrorName, Option<String>)> {
         | Reply::Count(_)
         | Reply::Ttl(_)
         | Reply::Scan(_)
+        | Reply::Journal(_)
         | Reply::CommandLine(_)
         | Reply::Negotiation(_) => return None,
     })

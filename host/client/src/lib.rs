@@ -209,6 +209,8 @@ mod cluster;
 mod connection;
 mod credentials;
 mod driver;
+#[doc(hidden)]
+pub mod duplication;
 mod error;
 mod handle;
 mod hedging;

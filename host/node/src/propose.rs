@@ -85,7 +85,9 @@ fn write_size_hint(write: &Write) -> usize {
     64 + match write {
         Write::Put { key, value, .. } => key.len() + value.len(),
         Write::MultiPut { rows, .. } => rows.iter().map(|(key, value)| 8 + key.len() + value.len()).sum(),
+        Write::Duplicate(duplicate) => duplicate.changes.iter().map(|change| 64 + change.mutation.stored_size()).sum(),
         Write::Nothing
+        | Write::Journal(_)
         | Write::Remove { .. }
         | Write::MultiRemove { .. }
         | Write::Incr { .. }

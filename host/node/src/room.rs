@@ -408,6 +408,8 @@ fn adds_data(write: &Write) -> bool {
     match write {
         Write::Put { .. } | Write::MultiPut { .. } | Write::Incr { .. } => true,
         Write::CheckAndMutate { mutations, .. } => mutations.iter().any(|it| matches!(it, Mutation::Put { .. })),
-        Write::Nothing | Write::Remove { .. } | Write::MultiRemove { .. } => false,
+        Write::Duplicate(duplicate) => duplicate.changes.iter().any(|it| matches!(it.mutation, Mutation::Put { .. })),
+        // It makes room, but for the beginning of a duplication.
+        Write::Nothing | Write::Journal(_) | Write::Remove { .. } | Write::MultiRemove { .. } => false,
     }
 }

@@ -4,12 +4,13 @@
 use bytes::{Bytes, BytesMut};
 use hedgerow_types::codec::{encode_proposal, encode_write_reply};
 use hedgerow_types::op::{Check, Mutation, Proposal, Write, WriteDetail, WriteReply};
-use hedgerow_types::{ClientId, GroupId, Lag, ReadLevel, Refusal, SessionToken, Status, key};
+use hedgerow_types::{ClientId, GroupId, Lag, ReadLevel, Refusal, SessionToken, Status, journal, key};
 use hedgerow_wire::message::{
     BatchGet, BatchGetReply, Cancel, CheckAndMutate, CheckAndSet, CheckReply, CreateOptions, CreateTable, DropTable,
-    FullData, FullKey, GetReply, GetScanner, Incr, IncrReply, KeyValue, ListNodesReply, ListTables, ListTablesReply,
-    MultiGet, MultiGetReply, MultiPut, MultiRemove, Mutate, NodeInfo, NodePlace, PartitionConfig, Put, QueryConfig,
-    QueryConfigReply, RecallTable, RecallTableReply, Scan, ScanReply, TableInfo, UpdateEnvs, UpdateReply,
+    Duplicate, FullData, FullKey, GetReply, GetScanner, Incr, IncrReply, JournalRead, JournalReply, JournalWrite,
+    KeyValue, ListNodesReply, ListTables, ListTablesReply, MultiGet, MultiGetReply, MultiPut, MultiRemove, Mutate,
+    NodeInfo, NodePlace, PartitionConfig, Put, QueryConfig, QueryConfigReply, RecallTable, RecallTableReply, RowChange,
+    Scan, ScanReply, TableInfo, UpdateEnvs, UpdateReply,
 };
 use hedgerow_wire::{
     Address, Body, Extension, Header, HostPort, Method, Reply, ReplyExtension, Text, Tie, call, encode_reply,
@@ -196,6 +197,14 @@ fn bodies() -> Vec<Body> {
         Body::Negotiation(Default::default()),
         Body::HedgerowAdmin(Default::default()),
         Body::HedgerowCancel(Cancel { client_id: 77, request_id: 4, attempt: Some(2), ..Cancel::default() }),
+        Body::HedgerowDuplicate(Duplicate { cluster: 8, changes: vec![row_change()] }),
+        Body::HedgerowJournalRead(JournalRead { id: 7, from: position().encoded(), bytes_max: 9, round: 1 }),
+        Body::HedgerowJournalWrite(JournalWrite {
+            action: 1,
+            id: 7,
+            position: position().encoded(),
+            ..Default::default()
+        }),
     ]
 }
 
@@ -269,6 +278,14 @@ one_of_each! {
         CommandLine => Reply::CommandLine(Default::default()),
         Negotiation => Reply::Negotiation(Default::default()),
         HedgerowAdmin => refused(Method::HedgerowAdmin),
+        Journal => Reply::Journal(JournalReply {
+            phase: 2,
+            changes: vec![row_change()],
+            position: position().encoded(),
+            known: vec![7],
+            server: server(),
+            ..JournalReply::default()
+        }),
     }
 }
 
@@ -290,7 +307,23 @@ one_of_each! {
             mutations: mutations().into_iter().map(|(_, mutation)| mutation).collect(),
             return_check_value: true,
         },
+        Duplicate => Write::Duplicate(journal::Duplicate {
+            here: 8,
+            changes: mutations()
+                .into_iter()
+                .map(|(_, mutation)| journal::Change { stamp: 9, origin: 7, mutation })
+                .collect(),
+        }),
+        Journal => Write::Journal(journal::JournalWrite::Reached { id: 7, round: 1, position: position() }),
     }
+}
+
+fn position() -> journal::Position {
+    journal::Position::Following { entry: 3, bytes: 90 }
+}
+
+fn row_change() -> RowChange {
+    RowChange { key: key::full_key(b"a", b"b"), value: blob("v"), stamp: 9, origin: 7, ..RowChange::default() }
 }
 
 one_of_each! {

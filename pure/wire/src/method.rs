@@ -2,8 +2,8 @@
 
 use crate::message::{
     AdminCommand, BatchGet, Cancel, CheckAndMutate, CheckAndSet, ClusterInfo, CommandLine, CreateTable, DropTable,
-    GetScanner, Incr, ListNodes, ListTables, MultiGet, MultiPut, MultiRemove, Negotiation, Put, QueryConfig,
-    RecallTable, Scan, UpdateEnvs,
+    Duplicate, GetScanner, Incr, JournalRead, JournalWrite, ListNodes, ListTables, MultiGet, MultiPut, MultiRemove,
+    Negotiation, Put, QueryConfig, RecallTable, Scan, UpdateEnvs,
 };
 use crate::thrift::{Malformed, Reader, put_field, tag};
 use crate::value::Wire;
@@ -151,6 +151,12 @@ methods! {
     HedgerowAdmin(AdminCommand) = "RPC_HEDGEROW_ADMIN", Admin;
     /// Takes a request back. One-way.
     HedgerowCancel(Cancel) = "RPC_HEDGEROW_CANCEL", Connection;
+    /// Does what was done in another cluster.
+    HedgerowDuplicate(Duplicate) = "RPC_HEDGEROW_DUPLICATE", Write;
+    /// Asks what another cluster is to be told.
+    HedgerowJournalRead(JournalRead) = "RPC_HEDGEROW_JOURNAL_READ", Read;
+    /// Changes what is kept for other clusters.
+    HedgerowJournalWrite(JournalWrite) = "RPC_HEDGEROW_JOURNAL_WRITE", Write;
 }
 
 impl Method {

@@ -7,9 +7,9 @@ use crate::error_name::ErrorName;
 use crate::header::ReplyExtension;
 use crate::message::{
     AdminCommandReply, BatchGetReply, CheckReply, ClusterInfoReply, CommandLineReply, CountReply, CreateTableReply,
-    DropTableReply, GetReply, IncrReply, ListNodesReply, ListTablesReply, Message, MultiGetReply, MultiRemoveReply,
-    NegotiationReply, PartitionConfig, QueryConfigReply, RecallTableReply, ScanReply, TtlReply, UpdateEnvsReply,
-    UpdateReply, message,
+    DropTableReply, GetReply, IncrReply, JournalReply, ListNodesReply, ListTablesReply, Message, MultiGetReply,
+    MultiRemoveReply, NegotiationReply, PartitionConfig, QueryConfigReply, RecallTableReply, ScanReply, TtlReply,
+    UpdateEnvsReply, UpdateReply, message,
 };
 use crate::method::Method;
 use crate::request::{REPLY, STRICT};
@@ -70,7 +70,7 @@ replies! {
     /// To a read of a record.
     Get(GetReply) for Get;
     /// To a write without a result of its own.
-    Update(UpdateReply) for Put | Remove | MultiPut;
+    Update(UpdateReply) for Put | Remove | MultiPut | HedgerowDuplicate | HedgerowJournalWrite;
     /// To a deletion of rows.
     MultiRemove(MultiRemoveReply) for MultiRemove;
     /// To an addition.
@@ -107,6 +107,8 @@ replies! {
     CommandLine(CommandLineReply) for CommandLine;
     /// To a step of authentication.
     Negotiation(NegotiationReply) for Negotiation;
+    /// To a question for a journal.
+    Journal(JournalReply) for HedgerowJournalRead;
     /// To our own admin call.
     HedgerowAdmin(AdminCommandReply) for HedgerowAdmin;
 }

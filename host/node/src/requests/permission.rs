@@ -42,7 +42,11 @@ const fn rule(method: Method) -> Rule {
         | Method::Ttl
         | Method::GetScanner
         | Method::Scan => Rule::Rows(TableRights::READ),
-        Method::Put | Method::MultiPut | Method::Remove | Method::MultiRemove => Rule::Rows(TableRights::WRITE),
+        Method::Put | Method::MultiPut | Method::Remove | Method::MultiRemove | Method::HedgerowDuplicate => {
+            Rule::Rows(TableRights::WRITE)
+        }
+        // They decide what another cluster gets to know, and what becomes of the journal.
+        Method::HedgerowJournalRead | Method::HedgerowJournalWrite => Rule::Rows(TableRights::ADMIN),
         // Their replies tell what was stored.
         Method::Incr | Method::CheckAndSet | Method::CheckAndMutate => Rule::Rows(TableRights::READ_AND_WRITE),
         // Scans are their connection's, and nobody waits for a reply. Clients ask for facts about the cluster to know a node by.

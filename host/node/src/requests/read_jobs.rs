@@ -36,6 +36,7 @@ use bytes::Bytes;
 use hedgerow_env::Now;
 use hedgerow_replication::age;
 use hedgerow_storage::ReadBudget;
+use hedgerow_types::journal::DUPLICATE_CHANGES_MAX;
 use hedgerow_types::op::{MultiGet, Read, ReadReply, Selection};
 use hedgerow_types::{Instant, ReadLevel, Refusal};
 use serde_json::{Value, json};
@@ -84,6 +85,7 @@ fn rows_asked(read: &Read) -> u64 {
         Read::MultiGet(MultiGet { selection: Selection::Suffixes(suffixes), .. }) => suffixes.len() as u64,
         Read::MultiGet(multi_get) => asked(multi_get.count_max),
         Read::Scan(scan) => asked(i32::try_from(scan.rows_max).unwrap_or(i32::MAX)),
+        Read::Journal(_) => DUPLICATE_CHANGES_MAX as u64,
         Read::SortKeyCount { .. } | Read::Checksum => u64::MAX,
     }
 }
@@ -319,7 +321,7 @@ pub(crate) fn list_size(read: &Read) -> usize {
         Read::BatchGet { keys } => keys.len(),
         Read::MultiGet(MultiGet { selection: Selection::Suffixes(suffixes), .. }) => suffixes.len(),
         Read::MultiGet(_) | Read::Get { .. } | Read::Ttl { .. } | Read::SortKeyCount { .. } => 0,
-        Read::Scan(_) | Read::Checksum => 0,
+        Read::Scan(_) | Read::Checksum | Read::Journal(_) => 0,
     };
     count * size_of::<Bytes>()
 }

@@ -455,7 +455,7 @@ pub(crate) fn misplaced_read(replica: &Replica, read: &Read) -> Option<Refusal> 
         }
         Read::BatchGet { keys } => (&[], keys),
         // Pegasus' clients give bounds of the whole key space.
-        Read::Scan(_) | Read::Checksum => (&[], &[]),
+        Read::Scan(_) | Read::Checksum | Read::Journal(_) => (&[], &[]),
     };
     misplaced(replica, prefix, keys)
 }

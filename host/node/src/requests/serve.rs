@@ -10,6 +10,7 @@ use crate::requests::reads::Reflected;
 use bytes::Bytes;
 use hedgerow_env::Now;
 use hedgerow_placement::option::DenyAnswer;
+use hedgerow_types::journal::JournalWrite;
 use hedgerow_types::op::{Mutation, Read, ReadReply, Write, WriteReply};
 use hedgerow_types::{ClientId, GroupId, Index, Refusal, Sequence, TableId};
 use hedgerow_wire::reply::Failure;
@@ -88,6 +89,9 @@ impl Serving<'_> {
         if let Some(refusal) = self.replicas.running(group).and_then(|replica| misplaced_write(replica, &write)) {
             return self.answer_refused(&caller, &refusal);
         }
+        if let Some(refusal) = self.why_of_another_cluster(&write) {
+            return self.answer_refused(&caller, &refusal);
+        }
         let default_ttl = self.view.settings(group.table).map_or(0, |settings| settings.default_ttl_seconds);
         if default_ttl > 0 {
             set_default_expiry(
@@ -102,6 +106,18 @@ impl Serving<'_> {
             Ok(position) => self.requests.callers.note(id, WaitsIn::Write(group, position.index)),
             Err(refusal) => self.refuse_waiting(id, &refusal, now),
         }
+    }
+
+    /// A refusal if a write of duplication takes this cluster for another one: what it says would stay in the partition for ever.
+    fn why_of_another_cluster(&self, write: &Write) -> Option<Refusal> {
+        let meant = match write {
+            Write::Duplicate(duplicate) => duplicate.here,
+            Write::Journal(JournalWrite::Begin { cluster, .. }) => *cluster,
+            _ => return None,
+        };
+        let own = self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.cluster);
+        let text = || format!("it is meant for the cluster {meant:016x}, and this is {own:016x}");
+        (meant != own).then(|| Refusal::FailedPrecondition(text()))
     }
 
     /// Whether the table's options refuse the request; it has then got the answer that they want, if any.
@@ -264,13 +280,16 @@ pub(crate) fn misplaced<'a>(
 
 fn misplaced_write(replica: &Replica, write: &Write) -> Option<Refusal> {
     match write {
-        Write::Nothing => None,
+        Write::Nothing | Write::Journal(_) => None,
         Write::Put { key, .. } | Write::Remove { key } | Write::Incr { key, .. } => misplaced(replica, &[], [key]),
         Write::MultiPut { prefix, rows, .. } => misplaced(replica, prefix, rows.iter().map(|(suffix, _)| suffix)),
         Write::MultiRemove { prefix, suffixes } => misplaced(replica, prefix, suffixes),
         Write::CheckAndMutate { prefix, check, mutations, .. } => {
             let changed = mutations.iter().map(Mutation::suffix);
             misplaced(replica, prefix, changed.chain([&check.suffix]))
+        }
+        Write::Duplicate(duplicate) => {
+            misplaced(replica, &[], duplicate.changes.iter().map(|change| change.mutation.suffix()))
         }
     }
 }
@@ -292,6 +311,8 @@ fn set_default_expiry(write: &mut Write, default: u32) {
                 }
             }
         }
-        Write::Nothing | Write::Remove { .. } | Write::MultiRemove { .. } | Write::Incr { .. } => {}
+        // What was done elsewhere was given its life there.
+        Write::Duplicate(_) => {}
+        Write::Nothing | Write::Journal(_) | Write::Remove { .. } | Write::MultiRemove { .. } | Write::Incr { .. } => {}
     }
 }

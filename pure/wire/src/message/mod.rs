@@ -4,6 +4,7 @@
 //! replies without looking whether a field is there.
 
 mod admin;
+mod journal;
 mod query;
 mod scan;
 #[cfg(test)]
@@ -11,6 +12,7 @@ mod schema_test;
 mod storage;
 
 pub use admin::*;
+pub use journal::*;
 pub use query::*;
 pub use scan::*;
 pub use storage::*;

@@ -12,6 +12,7 @@ use crate::value::Text;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use hedgerow_types::Status;
+use hedgerow_types::journal::JournalPage;
 use hedgerow_types::key;
 use hedgerow_types::op::{ReadReply, Row, WriteDetail, WriteReply};
 
@@ -54,6 +55,9 @@ pub fn read_reply(method: Method, reply: ReadReply, ident: &Ident<'_>) -> Reply 
             let (error, data) = whole(status, data);
             Reply::BatchGet(BatchGetReply { error, data, app_id, partition_index, server })
         }
+        (Method::HedgerowJournalRead, ReadReply::Journal(page)) => {
+            Reply::Journal(super::journal::reply(Status::Ok, page, ident))
+        }
         (Method::GetScanner | Method::Scan, page @ ReadReply::Page { .. }) => scan_reply(page, SCAN_DONE, false, ident),
         // An answer to another question: an error of ours, and nothing that the caller can use.
         _ => Reply::Failed(Failure { name: ErrorName::Unknown, detail: None }),
@@ -84,7 +88,7 @@ pub fn write_reply(method: Method, reply: WriteReply, decree: u64, ident: &Ident
     let Ident { app_id, partition_index, server, .. } = *ident;
     let (server, decree, error) = (server.clone(), decree as i64, reply.status.code());
     match method {
-        Method::Put | Method::Remove | Method::MultiPut => {
+        Method::Put | Method::Remove | Method::MultiPut | Method::HedgerowDuplicate | Method::HedgerowJournalWrite => {
             Reply::Update(UpdateReply { error, app_id, partition_index, decree, server })
         }
         Method::MultiRemove => {
@@ -120,6 +124,9 @@ pub fn status_reply(method: Method, status: Status, ident: &Ident<'_>) -> Reply 
         Method::SortKeyCount => ReadReply::Count(Err(status)),
         Method::MultiGet | Method::BatchGet => ReadReply::Rows { status, rows: Vec::new() },
         Method::GetScanner | Method::Scan => ReadReply::Page { status, rows: Vec::new(), count: 0, resume_after: None },
+        Method::HedgerowJournalRead => {
+            return Reply::Journal(super::journal::reply(status, JournalPage::default(), ident));
+        }
         _ => return write_reply(method, WriteReply { status, detail: WriteDetail::None }, 0, ident),
     };
     read_reply(method, read, ident)

@@ -3,6 +3,7 @@
 //! Limits and argument rules are checked here, so that the storage sees operations only.
 
 mod answer;
+mod journal;
 mod keys;
 mod range;
 #[cfg(test)]
@@ -100,6 +101,7 @@ pub fn operation(body: &Body, table: TableKind) -> Result<Operation, Denied> {
             let scan = range::scan(request, table)?;
             return Ok(Operation::OpenScan { scan, validate_hash: request.validate_partition_hash.unwrap_or(true) });
         }
+        Body::HedgerowJournalRead(request) => journal::read(request)?,
         Body::Scan(request) => return Ok(Operation::ContinueScan { context: request.context_id }),
         Body::ClearScanner(context) => return Ok(Operation::ClearScan { context: *context }),
         Body::Put(_)
@@ -108,7 +110,9 @@ pub fn operation(body: &Body, table: TableKind) -> Result<Operation, Denied> {
         | Body::MultiRemove(_)
         | Body::Incr(_)
         | Body::CheckAndSet(_)
-        | Body::CheckAndMutate(_) => return write(body, table).map(Operation::Write),
+        | Body::CheckAndMutate(_)
+        | Body::HedgerowDuplicate(_)
+        | Body::HedgerowJournalWrite(_) => return write(body, table).map(Operation::Write),
         Body::QueryConfig(_)
         | Body::CreateTable(_)
         | Body::DropTable(_)
@@ -128,7 +132,7 @@ pub fn operation(body: &Body, table: TableKind) -> Result<Operation, Denied> {
 fn write(body: &Body, table: TableKind) -> Result<Write, Denied> {
     let write = match body {
         Body::Put(request) => {
-            size_within(request.key.len() + request.value.len())?;
+            size_within(request.key.len() + request.value.len(), WRITE_SIZE_MAX)?;
             Write::Put {
                 key: table.record_key(&request.key)?,
                 value: request.value.clone(),
@@ -145,6 +149,8 @@ fn write(body: &Body, table: TableKind) -> Result<Write, Denied> {
         Body::MultiRemove(request) => multi_remove(request, table)?,
         Body::CheckAndSet(request) => check_and_set(request, table)?,
         Body::CheckAndMutate(request) => check_and_mutate(request, table)?,
+        Body::HedgerowDuplicate(request) => journal::duplicate(request, table)?,
+        Body::HedgerowJournalWrite(request) => journal::write(request)?,
         _ => return Err(Denied::Refused(Refusal::Unknown)),
     };
     stored_within(&write)?;
@@ -177,7 +183,7 @@ fn multi_get(request: &MultiGet, table: TableKind) -> Result<Read, Denied> {
 fn multi_put(request: &MultiPut, table: TableKind) -> Result<Write, Denied> {
     count_within(request.kvs.len(), MULTI_WRITE_COUNT_MAX)?;
     let rows_size: usize = request.kvs.iter().map(|row| row.key.len() + row.value.len()).sum();
-    size_within(request.hash_key.len() + rows_size)?;
+    size_within(request.hash_key.len() + rows_size, WRITE_SIZE_MAX)?;
     let rows = request.kvs.iter().map(|row| Ok((keys::suffix(&row.key)?, row.value.clone())));
     Ok(Write::MultiPut {
         prefix: table.prefix(&request.hash_key)?,
@@ -188,7 +194,7 @@ fn multi_put(request: &MultiPut, table: TableKind) -> Result<Write, Denied> {
 
 fn multi_remove(request: &MultiRemove, table: TableKind) -> Result<Write, Denied> {
     count_within(request.sort_keys.len(), MULTI_WRITE_COUNT_MAX)?;
-    size_within(request.hash_key.len() + request.sort_keys.iter().map(Bytes::len).sum::<usize>())?;
+    size_within(request.hash_key.len() + request.sort_keys.iter().map(Bytes::len).sum::<usize>(), WRITE_SIZE_MAX)?;
     Ok(Write::MultiRemove { prefix: table.prefix(&request.hash_key)?, suffixes: suffixes(&request.sort_keys)? })
 }
 
@@ -200,6 +206,7 @@ fn check_and_set(request: &CheckAndSet, table: TableKind) -> Result<Write, Denie
             + request.check_operand.len()
             + request.set_sort_key.len()
             + request.set_value.len(),
+        WRITE_SIZE_MAX,
     )?;
     Ok(Write::CheckAndMutate {
         prefix: table.prefix(&request.hash_key)?,
@@ -220,7 +227,10 @@ fn check_and_set(request: &CheckAndSet, table: TableKind) -> Result<Write, Denie
 fn check_and_mutate(request: &CheckAndMutate, table: TableKind) -> Result<Write, Denied> {
     count_within(request.mutate_list.len(), MULTI_WRITE_COUNT_MAX)?;
     let changes_size: usize = request.mutate_list.iter().map(|change| change.sort_key.len() + change.value.len()).sum();
-    size_within(request.hash_key.len() + request.check_sort_key.len() + request.check_operand.len() + changes_size)?;
+    size_within(
+        request.hash_key.len() + request.check_sort_key.len() + request.check_operand.len() + changes_size,
+        WRITE_SIZE_MAX,
+    )?;
     Ok(Write::CheckAndMutate {
         prefix: table.prefix(&request.hash_key)?,
         check: Check {
@@ -286,9 +296,9 @@ fn stored_within(write: &Write) -> Result<(), Denied> {
 }
 
 /// A write's keys and values together.
-fn size_within(size: usize) -> Result<(), Denied> {
-    if size > WRITE_SIZE_MAX {
-        let text = format!("a write of {size} bytes, above the limit of {WRITE_SIZE_MAX}");
+fn size_within(size: usize, size_max: usize) -> Result<(), Denied> {
+    if size > size_max {
+        let text = format!("a write of {size} bytes, above the limit of {size_max}");
         return Err(Denied::Refused(Refusal::TooLarge(text)));
     }
     Ok(())
