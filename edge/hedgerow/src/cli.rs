@@ -134,7 +134,7 @@ pub(crate) fn run(command: Command) -> Result<Exit, (anyhow::Error, Exit)> {
             Err(error) => Err((error, Exit::Usage)),
         },
         Command::Serve(serve) => match serve::read_startable(&serve.config) {
-            Ok((storage, config)) => nodes("info", || serve::serve(storage, config)),
+            Ok(read) => nodes("info", || serve::serve(read)),
             Err(error) => Err((error, Exit::Usage)),
         },
         Command::Sidecar(arguments) => to_sinks("info").and_then(|()| sidecar::run(&arguments)).map_err(with_code),

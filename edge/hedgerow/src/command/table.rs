@@ -1,5 +1,6 @@
-//! `hedgerow table`: create, drop, recall, list, describe, transfer, set-option.
+//! `hedgerow table`: create, drop, recall, list, describe, transfer, set-option, duplicate.
 
+mod duplicate;
 mod transfer;
 
 use crate::cluster::ClusterArguments;
@@ -12,6 +13,7 @@ use crate::output::{Output, columns, print, print_result, say};
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use clap::{Args, Subcommand, ValueEnum};
+use duplicate::DuplicateCommand;
 use hedgerow_client::{Client, DroppedTable, Error, ErrorKind, Kept, Reserve, TableKind, TableSpec};
 use hedgerow_report::rfc3339;
 use serde_json::{Value, json};
@@ -91,6 +93,9 @@ pub(crate) enum TableCommand {
         /// Its new value, unless it was given with the name; empty = back to its default.
         value: Option<String>,
     },
+    /// Copy a table to another cluster, and carry there what is written.
+    #[command(subcommand)]
+    Duplicate(DuplicateCommand),
 }
 
 /// What a new table should be like.
@@ -255,6 +260,7 @@ pub(crate) async fn run(command: TableCommand, cluster: &ClusterArguments) -> Re
             say(&option_text(&name, &option, &value));
             print_result(cluster.output, String::new, || json!({ "name": name, "option": option, "value": value }))?;
         }
+        TableCommand::Duplicate(command) => duplicate::run(command, &client, cluster).await?,
     }
     Ok(Exit::Done)
 }

@@ -1,7 +1,7 @@
 //! `hedgerow config`: whether a node could be started with a configuration, and what it would be told. The file is read as `serve` reads
 //! it.
 
-use super::{days_until, directories, read_startable};
+use super::{FromFile, days_until, directories, read_startable};
 use crate::exit::Exit;
 use crate::output::{columns, counted, print};
 use anyhow::Result;
@@ -31,13 +31,14 @@ pub(crate) enum ConfigCommand {
 /// `hedgerow config`.
 pub(crate) fn run(command: &ConfigCommand) -> Result<Exit> {
     let ConfigCommand::Check { file } = command;
-    let (storage, config) = read_startable(file)?;
-    print(&text(file, &storage, &config))?;
+    let read = read_startable(file)?;
+    print(&text(file, &read))?;
     Ok(Exit::Done)
 }
 
 /// Every setting by its name in the file, with what it is without being given too.
-fn text(file: &Path, storage: &RocksSettings, config: &Config) -> String {
+fn text(file: &Path, read: &FromFile) -> String {
+    let FromFile { storage, config, clusters } = read;
     let numbers = |nodes: &[NodeId]| nodes.iter().map(|node| node.0.to_string()).collect::<Vec<_>>().join(", ");
     let mut rows = vec![
         ("node", config.node.0.to_string()),
@@ -58,6 +59,13 @@ fn text(file: &Path, storage: &RocksSettings, config: &Config) -> String {
     rows.extend(user_limits(config));
     rows.extend(security(config));
     rows.extend(audit(config));
+    if clusters.is_empty() {
+        rows.push(("clusters", "none: this node duplicates no table".to_owned()));
+    }
+    rows.extend(once_named(
+        "clusters",
+        clusters.iter().map(|(name, it)| format!("{name}: {}", it.addresses.join(", "))),
+    ));
     let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     format!("{}\n\n{} is right.", columns(&["setting", "value"], &rows), file.display())
 }
@@ -202,8 +210,7 @@ mod tests {
         let peers = "peers = [{ node = 1, address = \"127.0.0.1:34601\" }, { node = 2, address = \"b:34601\" }]";
         let written = format!("node = 1\ndata = [\"/nowhere/d\"]\n{peers}\n{settings}\n");
         crate::files::replace(&file, written.as_bytes())?;
-        let (storage, config) = read_startable(&file)?;
-        Ok(text(&file, &storage, &config))
+        Ok(text(&file, &read_startable(&file)?))
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The configuration file of `hedgerow serve`. Every setting with its reason, range and default is in
 //! docs/configuration.md.
 
+use super::clusters::{self, ClusterSection, RemoteCluster};
 use anyhow::{Context, bail, ensure};
 use hedgerow_node::config::{
     AuditFile, DROP_RESERVE_SECONDS, DROP_RESERVE_SECONDS_MAX, LOG_RETAINED_BYTES, RightsMode, UserLimits,
@@ -61,6 +62,8 @@ pub(crate) struct ServeConfig {
     #[serde(default)]
     limits: Limits,
     tls: Option<Tls>,
+    #[serde(default)]
+    clusters: BTreeMap<String, ClusterSection>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -329,7 +332,7 @@ fn is_local(address: &str) -> bool {
 }
 
 /// An address is `ip:port`, or `name:port`, which is looked up when it is needed.
-fn check_address(setting: &str, address: &str) -> anyhow::Result<()> {
+pub(super) fn check_address(setting: &str, address: &str) -> anyhow::Result<()> {
     let is_name = |name: &str| !name.is_empty() && !name.contains([':', '/', ' ']);
     let is_address = address.parse::<SocketAddr>().is_ok()
         || address.rsplit_once(':').is_some_and(|(name, port)| is_name(name) && port.parse::<u16>().is_ok());
@@ -382,6 +385,11 @@ impl ServeConfig {
              is \"required\". In a network where nobody else is, security.insecure = true allows it"
         );
         Ok(())
+    }
+
+    /// The clusters that tables may be duplicated to. To be asked once.
+    pub(crate) fn take_clusters(&mut self) -> anyhow::Result<BTreeMap<String, RemoteCluster>> {
+        clusters::checked(std::mem::take(&mut self.clusters))
     }
 
     /// The node's own configuration; `seed` is where its randomness comes from.

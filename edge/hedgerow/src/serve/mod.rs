@@ -1,8 +1,10 @@
 //! Running nodes: `dev`, a whole cluster in this process, and `serve`, one node of a cluster of processes.
 
 pub(crate) mod check;
+mod clusters;
 mod config;
 mod directories;
+mod duplication;
 mod refused;
 
 use crate::cluster::CLUSTER_DEFAULT;
@@ -12,6 +14,7 @@ use crate::files::{is_directory, is_regular};
 use crate::output::counted;
 use anyhow::{Context, ensure};
 use clap::Args;
+use clusters::RemoteCluster;
 use config::ServeConfig;
 use hedgerow_env::Clock as _;
 use hedgerow_env::os::{OsClock, OsDisk, raise_file_limit, random_u64, survive_file_size_limit};
@@ -168,27 +171,37 @@ fn start_faults(
     hedgerow_faults::start(plan, &Arc::new(target), plan.duration_max(peers.len() as u16), crate::output::say)
 }
 
-/// A configuration as it stands in a file, and what the storage engine is told.
-pub(crate) fn read_config(path: &Path) -> anyhow::Result<(RocksSettings, Config)> {
+/// What a configuration file says.
+pub(crate) struct FromFile {
+    /// What the storage engine is told.
+    pub(crate) storage: RocksSettings,
+    /// The node's own.
+    pub(crate) config: Config,
+    /// Where its tables may be duplicated to.
+    pub(crate) clusters: BTreeMap<String, RemoteCluster>,
+}
+
+/// A configuration as it stands in a file.
+pub(crate) fn read_config(path: &Path) -> anyhow::Result<FromFile> {
     let text = crate::files::read_text(path).with_context(|| format!("cannot read {}", path.display()))?;
     let wrong = || format!("{} is not right", path.display());
-    let config: ServeConfig =
+    let mut config: ServeConfig =
         toml::from_str(&text).map_err(|error| anyhow::anyhow!(refused::text(&error))).with_context(wrong)?;
-    let storage = config.storage();
+    let (storage, clusters) = (config.storage(), config.take_clusters().with_context(wrong)?);
     let config = config.into_node(random_u64()).with_context(wrong)?;
     config.check().map_err(anyhow::Error::msg).with_context(wrong)?;
     directories::check(&config.data).with_context(wrong)?;
-    Ok((storage, config))
+    Ok(FromFile { storage, config, clusters })
 }
 
 /// The same for a node that is to be started with it: what is there for its audit log is looked at as well. What is no regular file
 /// would keep no log, or hold up the start.
-pub(crate) fn read_startable(path: &Path) -> anyhow::Result<(RocksSettings, Config)> {
-    let (storage, config) = read_config(path)?;
-    if let Some(audit) = &config.audit {
+pub(crate) fn read_startable(path: &Path) -> anyhow::Result<FromFile> {
+    let read = read_config(path)?;
+    if let Some(audit) = &read.config.audit {
         check_audit(&audit.path).with_context(|| format!("{} is not right", path.display()))?;
     }
-    Ok((storage, config))
+    Ok(read)
 }
 
 fn check_audit(file: &Path) -> anyhow::Result<()> {
@@ -201,7 +214,8 @@ fn check_audit(file: &Path) -> anyhow::Result<()> {
 }
 
 /// Runs one node until it is told to stop.
-pub(crate) fn serve(storage: RocksSettings, mut config: Config) -> anyhow::Result<Exit> {
+pub(crate) fn serve(read: FromFile) -> anyhow::Result<Exit> {
+    let FromFile { storage, mut config, clusters } = read;
     config.files_max = files_max();
     let engines = engines(storage, &config)?;
     let ready = format!("ready: node {} at {}", config.node.0, config.address);
@@ -213,8 +227,12 @@ pub(crate) fn serve(storage: RocksSettings, mut config: Config) -> anyhow::Resul
         let _entered = runtime.enter();
         signal(SignalKind::hangup())?
     };
+    // Before the node, so that what is wrong with it ends the start.
+    let carrying = duplication::start(&config, clusters)?;
     let node = start(config, &engines)?;
-    wait(&runtime, vec![node], &ready, reload(hung_up, tls.as_deref()))
+    let exit = wait(&runtime, vec![node], &ready, reload(hung_up, tls.as_deref()));
+    drop(carrying);
+    exit
 }
 
 /// The log says at each start who may do what they like.

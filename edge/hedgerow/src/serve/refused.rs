@@ -15,8 +15,9 @@ const WORDS: [(&str, &str); 12] = [
     ("expected a string", "expected a text in quotes"),
     ("unknown variant", "unknown value"),
 ];
-/// A setting that stands below no heading: a message about a name that is unknown there has it, and one about a line below a heading has not.
-const AT_THE_TOP: &str = "`meta_nodes`";
+/// How the settings that stand below no heading are listed: a message about a name that is unknown there has it, and one about a line below a
+/// heading has not.
+const AT_THE_TOP: &str = "one of `node`, `listen`, ";
 /// Where a line of the file belongs.
 const BELONGS: &str = "(a line belongs to the heading above it: settings without one stand above the first heading, and those of a group that has a heading below it)";
 /// And one about a group of settings.
@@ -74,6 +75,7 @@ mod tests {
         for (settings, expected) in [
             (format!("{peer}durability = \"os\""), "unknown field `durability`"),
             (format!("{peer}[log]\nsegment_mib = 64\naudit.file = \"/a\""), "unknown field `audit`"),
+            (format!("{peer}[clusters.west]\nmeta_nodes = [\"a:1\"]\nca = \"c\""), "unknown field `ca`"),
             (format!("log.segment_mib = 64\n{peer}[log]\nretained_mib = 64"), "duplicate key"),
         ] {
             let said =

@@ -62,6 +62,10 @@ impl Operation {
             value: value.cloned(),
             expire_at,
         };
+        let mutated = |mutation: &Mutation| match mutation {
+            Mutation::Put { suffix, value, expire_at } => change("put", suffix, Some(value), *expire_at),
+            Mutation::Remove { suffix } => change("remove", suffix, None, 0),
+        };
         match write {
             Write::Nothing => Self { name: "nothing", ..Self::default() },
             Write::Put { key, value, expire_at } => {
@@ -81,13 +85,14 @@ impl Operation {
                 Self::below("multi-remove", prefix, rows)
             }
             Write::CheckAndMutate { prefix, check, mutations, .. } => {
-                let rows = mutations.iter().map(|mutation| match mutation {
-                    Mutation::Put { suffix, value, expire_at } => change("put", suffix, Some(value), *expire_at),
-                    Mutation::Remove { suffix } => change("remove", suffix, None, 0),
-                });
-                let rows = Self::below("check-and-mutate", prefix, rows.collect());
+                let rows = Self::below("check-and-mutate", prefix, mutations.iter().map(mutated).collect());
                 Self { checked: Some(check.suffix.clone()), ..rows }
             }
+            Write::Duplicate(duplicate) => {
+                let rows = duplicate.changes.iter().map(|it| mutated(&it.mutation)).collect();
+                Self { name: "duplicate", rows, ..Self::default() }
+            }
+            Write::Journal(_) => Self { name: "journal", ..Self::default() },
         }
     }
 

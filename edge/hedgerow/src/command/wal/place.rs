@@ -29,7 +29,7 @@ pub(super) struct Place {
 pub(super) fn find(disk: &dyn Disk, arguments: &LogArguments) -> Result<(Vec<Place>, Durability)> {
     let (directories, durability) = match &arguments.config {
         Some(file) => {
-            let (_, config) = read_config(file)?;
+            let config = read_config(file)?.config;
             // Those of its layout, and another one where groups have not left it yet.
             let has_log = |directory: &DirectoryId| {
                 config.home_of(config.log_of(*directory)) == *directory

@@ -1,0 +1,89 @@
+//! What this node leads is carried to other clusters by a thread of its own, as a client of both sides.
+
+use crate::serve::clusters::RemoteCluster;
+use anyhow::{Context as _, Result};
+use hedgerow_client::{Client, ClientOptions, ClientTls, ClientTlsFiles};
+use hedgerow_duplication::{Connect, Duplicator};
+use hedgerow_env::os::spawn_thread;
+use hedgerow_node::Config;
+use hedgerow_tls::NodeTls;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// How long one request may take, at either side: an election, and the other side of the earth.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the other cluster's nodes may take to be connected with.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Who carries. Ends when it is dropped: what was not told by then is told by whoever leads next.
+pub(super) struct Carrying {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Carrying {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It has no result, and a panic of it was told.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Starts to carry what the node of `config` leads to `clusters`; `None` if there are none.
+pub(super) fn start(config: &Config, clusters: BTreeMap<String, RemoteCluster>) -> Result<Option<Carrying>> {
+    if clusters.is_empty() {
+        return Ok(None);
+    }
+    let own = config.peers.get(&config.node).context("the node is none of its own peers")?.clone();
+    let addresses: Vec<String> = config.peers.values().cloned().collect();
+    let tls = config.tls.as_deref().map(as_client).transpose()?;
+    let options = ClientOptions { operation_timeout: TIMEOUT, tls, ..ClientOptions::default() };
+    let clusters = Arc::new(clusters);
+    let connect: Connect = Arc::new(move |name| {
+        let (clusters, name) = (Arc::clone(&clusters), name.to_owned());
+        Box::pin(async move { connect(&clusters, &name).await.map_err(|error| format!("{error:#}")) })
+    });
+    let runtime = super::new_runtime()?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let thread = spawn_thread("duplication", move || {
+        runtime.block_on(async move {
+            let source = match Client::lazy(&addresses, options) {
+                Ok(source) => source,
+                Err(error) => return tracing::error!(%error, "tables are not duplicated"),
+            };
+            tokio::select! {
+                () = Duplicator::new(source, own, connect).run() => {}
+                // Also when the sender is gone.
+                _ = stopped => {}
+            }
+        });
+    })
+    .context("starting the thread for duplication")?;
+    Ok(Some(Carrying { stop: Some(stop), thread: Some(thread) }))
+}
+
+/// A node is a client of its own cluster by its certificate, and may do everything.
+fn as_client(tls: &NodeTls) -> Result<ClientTls> {
+    let files = tls.files();
+    let client = ClientTlsFiles {
+        cluster: files.cluster.clone(),
+        ca: files.ca.clone(),
+        identity: Some((files.certificate.clone(), files.key.clone())),
+        revoked: files.revoked.clone(),
+    };
+    ClientTls::load(&client).context("tls")
+}
+
+async fn connect(clusters: &BTreeMap<String, RemoteCluster>, name: &str) -> Result<Client> {
+    let cluster = clusters.get(name).with_context(|| {
+        let known = clusters.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        format!("this node's configuration has no [clusters.{name}]; it has: {known}")
+    })?;
+    let options = ClientOptions { operation_timeout: TIMEOUT, connect_timeout: CONNECT_TIMEOUT, ..cluster.options()? };
+    Ok(Client::connect_with(&cluster.addresses, options).await?)
+}
