@@ -20,7 +20,7 @@
 //! | `network.rs`, `greeting.rs`, `line.rs` | wires and connections between machines, and connections of clients |
 //! | `copy.rs` | a disk that is put back from a copy |
 //! | `client.rs`, `executor.rs`, `traffic.rs`, `tap.rs` | the real client: its tasks, its connections, and what goes over them |
-//! | `foreign.rs`, `survey.rs`, `owner.rs` | a client of Pegasus; reads of many records at once; tables that come and go |
+//! | `foreign.rs`, `survey.rs`, `owner.rs`, `echo.rs` | a client of Pegasus; reads of many records at once; tables that come and go; a duplicated table |
 //! | `work.rs` | what the work of a node takes |
 //! | `workload.rs`, `protocol.rs`, `operator.rs` | what is asked for, in which bytes; who runs the cluster |
 //! | `reading.rs`, `session.rs` | how clients read, and what their sessions have seen |
@@ -37,6 +37,7 @@ pub mod client;
 pub mod clock;
 mod commit;
 pub mod copy;
+pub mod echo;
 mod ending;
 pub mod engine;
 pub mod executor;

@@ -30,6 +30,7 @@ use hedgerow_storage::{ApplyOutcome, EngineError, Engines, MemoryEngines, Partit
 use hedgerow_types::codec::decode_proposal;
 use hedgerow_types::limit::SESSION_BYTES_MAX;
 use hedgerow_types::log::{Entry, EntryKind, LogPosition};
+use hedgerow_types::op::Write;
 use hedgerow_types::time::is_expired;
 use hedgerow_types::{GroupId, Index, ReadLevel, ReplicaId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -266,6 +267,10 @@ impl Truth {
             return Ok(());
         }
         let proposal = decode_proposal(entry.data.clone()).map_err(|error| error.to_string())?;
+        // Of duplication, which changes no record here.
+        if matches!(proposal.write, Write::Journal(_)) {
+            return Ok(());
+        }
         let id = (proposal.client.0, proposal.sequence);
         let Some((key, call)) = self.calls.get(&id) else {
             return Err(format!("entry {} is a write that nobody asked for: {proposal:?}", entry.index));

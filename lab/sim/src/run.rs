@@ -2,6 +2,7 @@
 
 use crate::client::{Client, Pace};
 use crate::clock::{MILLISECOND, SECOND};
+use crate::echo::Echo;
 use crate::ending::LAST_READER;
 use crate::engine::EngineKind;
 use crate::history::{History, Operation, Time};
@@ -156,6 +157,9 @@ impl World {
         if self.plan.has_owner {
             self.add_owner();
         }
+        if self.plan.has_echo {
+            self.add_echo();
+        }
         self.unleash();
         let end = self.queue.now() + self.plan.load_time;
         self.run_until(end);
@@ -174,9 +178,11 @@ impl World {
 
     /// The other tables are dropped before everything is compared.
     fn put_tables_away(&mut self) {
-        let Some(owner) = &self.owner else { return };
-        owner.stop();
-        let is_over = self.wait(TABLES_AWAY_MAX, |world| world.owner.as_ref().is_none_or(Owner::is_done));
+        self.owner.iter().for_each(Owner::stop);
+        self.echo.iter().for_each(Echo::stop);
+        let is_over = self.wait(TABLES_AWAY_MAX, |world| {
+            world.owner.as_ref().is_none_or(Owner::is_done) && world.echo.as_ref().is_none_or(Echo::is_done)
+        });
         if !is_over && self.failure.is_none() {
             self.fail("without any fault tables could not be dropped".into());
         }

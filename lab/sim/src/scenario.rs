@@ -94,6 +94,8 @@ pub struct Plan {
     pub client_count: u32,
     /// Whether somebody creates, uses and drops other tables meanwhile.
     pub has_owner: bool,
+    /// Whether the clients' table is duplicated meanwhile.
+    pub has_echo: bool,
     /// Records besides the counters.
     pub register_count: u32,
     /// Writes among a hundred operations.
@@ -136,6 +138,8 @@ pub struct Plan {
 
 /// In one of so many runs there are other tables.
 const OWNER_INTERVAL: u64 = 4;
+/// In one of so many runs the clients' table is duplicated.
+const ECHO_INTERVAL: u64 = 8;
 /// Operations of a long run.
 const LONG_OPERATIONS: u64 = 100_000;
 /// Least bytes between two flushes of a long run.
@@ -444,6 +448,7 @@ impl Plan {
             mix: scenario.mix(&mut random),
             client_count: 3 + random.below(4) as u32,
             has_owner: seed % OWNER_INTERVAL == 1,
+            has_echo: seed % ECHO_INTERVAL == 3,
             register_count,
             write_percent,
             pace: Pace {

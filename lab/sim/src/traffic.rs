@@ -2,6 +2,7 @@
 //! and passed on.
 
 use crate::client::{Client, Told};
+use crate::echo::Echo;
 use crate::history::{Answer, Call, Operation, Outcome, Time};
 use crate::line::Caller;
 use crate::machine::machine_of_socket;
@@ -99,7 +100,8 @@ impl World {
 
     fn look_at_clients(&mut self) {
         let now = self.queue.now();
-        if let Some(why) = self.owner.as_ref().and_then(Owner::failure) {
+        let failures = [self.owner.as_ref().and_then(Owner::failure), self.echo.as_ref().and_then(Echo::failure)];
+        for why in failures.into_iter().flatten() {
             self.break_promise(why);
         }
         for client in 0..self.clients.len() {

@@ -2,6 +2,7 @@
 
 use crate::client::Client;
 use crate::clock::MICROSECOND;
+use crate::echo::Echo;
 use crate::executor::Executor;
 use crate::greeting::Links;
 use crate::history::{History, Operation, Time};
@@ -81,6 +82,8 @@ pub struct World {
     pub(crate) operator: Operator,
     /// Who creates and drops tables meanwhile, if anybody does.
     pub(crate) owner: Option<Owner>,
+    /// Who duplicates the clients' table, if anybody does.
+    pub(crate) echo: Option<Echo>,
     pub(crate) nemesis: Option<Nemesis>,
     pub(crate) history: History,
     /// Operations for which there was no time.
@@ -119,6 +122,7 @@ impl World {
             workload: Workload::new(plan, random.fork()),
             operator: Operator::default(),
             owner: None,
+            echo: None,
             nemesis,
             history: History::default(),
             late: Vec::new(),
