@@ -16,13 +16,14 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// How lines begin that are only parsed, and why.
-const ONLY_PARSED: [(&str, &str); 17] = [
+const ONLY_PARSED: [(&str, &str); 18] = [
     ("./x ", "builds, installs, or runs for minutes; `./x test` runs what there is to run"),
     ("hedgerow dev", "listens at fixed ports and runs until it is stopped"),
     ("hedgerow status --watch", "runs until it is stopped"),
     ("hedgerow grant ", "wants nodes that go by rights; `rights_are_given_and_taken_at_the_command_line` has some"),
     ("hedgerow revoke ", "the same"),
     ("hedgerow user ", "the same; `users_log_in_by_password_at_the_command_line`"),
+    ("hedgerow table duplicate remove ", "wants nodes that know another cluster"),
     ("hedgerow wal tail", "runs until it is stopped"),
     ("hedgerow proxy", "listens at fixed ports and runs until it is stopped"),
     ("hedgerow sidecar", "listens at fixed ports and runs until it is stopped"),
