@@ -1,6 +1,7 @@
 //! How the process ends: one number per kind of outcome, the same for every command.
 
 use hedgerow_client::ErrorKind;
+use std::fmt;
 use std::process::ExitCode;
 
 /// The exit codes.
@@ -24,6 +25,18 @@ pub(crate) enum Exit {
     Void = 7,
 }
 
+/// What is asked for does not go with how things are in the cluster.
+#[derive(Debug)]
+pub(crate) struct Refused(pub(crate) String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
 /// The end of every help text.
 pub(crate) const HELP: &str = "\
 Exit codes:
@@ -40,6 +53,9 @@ Exit codes:
 impl Exit {
     /// The code for an error that ended a command.
     pub(crate) fn of(error: &anyhow::Error) -> Self {
+        if error.is::<Refused>() {
+            return Self::Refused;
+        }
         let Some(error) = error.chain().find_map(|cause| cause.downcast_ref::<hedgerow_client::Error>()) else {
             return Self::Usage;
         };

@@ -65,10 +65,17 @@ impl Duplicator {
             if duplications.is_empty() || !table.is_available {
                 continue;
             }
-            let status = self.source.describe_table(&table.name).await?;
+            let Ok(status) = self.source.describe_table(&table.name).await else {
+                // What goes on there goes on.
+                let known = self.carried.iter().filter(|(key, _)| key.0 == table.id);
+                wanted.extend(known.map(|(key, carried)| (*key, carried.work.clone())));
+                continue;
+            };
             for (cluster, duplication) in duplications {
                 if duplication.state == State::Removing {
-                    self.remove(&status, cluster, &duplication).await?;
+                    if let Err(error) = self.remove(&status, cluster, &duplication).await {
+                        tracing::warn!(table = table.name, cluster, %error, "a duplication is not removed yet");
+                    }
                 } else if duplication.state == State::Running {
                     let led = status.partitions.iter().filter(|it| it.leader.as_deref() == Some(&self.own));
                     for partition in led {

@@ -47,12 +47,11 @@ impl RemoteCluster {
     }
 }
 
-/// The clusters of these sections. What their files hold is looked at once, so that an error is told at the start.
+/// The clusters of these sections.
 pub(super) fn checked(sections: BTreeMap<String, ClusterSection>) -> Result<BTreeMap<String, RemoteCluster>> {
     let named = |(name, section): (String, ClusterSection)| {
         check_cluster_name(&name).context("clusters")?;
         let cluster = section.into_cluster().with_context(|| format!("clusters.{name}"))?;
-        cluster.options().with_context(|| format!("clusters.{name}"))?;
         Ok((name, cluster))
     };
     sections.into_iter().map(named).collect()

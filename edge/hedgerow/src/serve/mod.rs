@@ -194,12 +194,16 @@ pub(crate) fn read_config(path: &Path) -> anyhow::Result<FromFile> {
     Ok(FromFile { storage, config, clusters })
 }
 
-/// The same for a node that is to be started with it: what is there for its audit log is looked at as well. What is no regular file
+/// The same for a node that is to be started with it: what is there for its audit log, and what it shows to other clusters, is looked at as well. What is no regular file
 /// would keep no log, or hold up the start.
 pub(crate) fn read_startable(path: &Path) -> anyhow::Result<FromFile> {
     let read = read_config(path)?;
     if let Some(audit) = &read.config.audit {
         check_audit(&audit.path).with_context(|| format!("{} is not right", path.display()))?;
+    }
+    for (name, cluster) in &read.clusters {
+        let wrong = || format!("{} is not right: clusters.{name}", path.display());
+        cluster.options().map(drop).with_context(wrong)?;
     }
     Ok(read)
 }

@@ -1,15 +1,17 @@
 //! `hedgerow table duplicate`: a table's changes are carried to a table of another cluster.
 
 use crate::cluster::ClusterArguments;
+use crate::exit::Refused;
 use crate::output::{columns, print_result, say};
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::Result;
 use clap::Subcommand;
-use hedgerow_client::{Client, TableSummary};
+use hedgerow_client::Client;
 use hedgerow_env::os::random_u64;
 use hedgerow_placement::duplication::{Duplication, OPTION_PREFIX, State, check_cluster_name};
 use hedgerow_types::journal::Phase;
 use hedgerow_wire::message::JournalReply;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How long a removal is waited for, and how often it is looked at.
@@ -17,8 +19,13 @@ const REMOVAL_MAX: Duration = Duration::from_secs(20);
 const REMOVAL_INTERVAL: Duration = Duration::from_millis(500);
 /// Bytes of a page that is asked for to see how far a partition is: its first change is enough.
 const PAGE_SIZE: u32 = 1;
+/// Partitions that are asked at the same time.
+const ASKED_MAX: usize = 64;
 /// Sizes that a limit may be written in.
 const UNITS: [(&str, u64); 3] = [("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
+
+/// A table's options by name.
+type Options = BTreeMap<String, String>;
 
 /// What to do with duplications.
 #[derive(Debug, Subcommand)]
@@ -29,7 +36,8 @@ pub(crate) enum DuplicateCommand {
         /// The table here.
         name: String,
         /// The other cluster, as `[clusters.CLUSTER]` of the nodes' configuration calls it.
-        cluster: String,
+        #[arg(value_name = "CLUSTER")]
+        to: String,
         /// The table's name there [default: the same].
         #[arg(long = "as", value_name = "TABLE")]
         table: Option<String>,
@@ -48,14 +56,16 @@ pub(crate) enum DuplicateCommand {
         /// The table here.
         name: String,
         /// The other cluster.
-        cluster: String,
+        #[arg(value_name = "CLUSTER")]
+        to: String,
     },
     /// Carry again what was paused.
     Start {
         /// The table here.
         name: String,
         /// The other cluster.
-        cluster: String,
+        #[arg(value_name = "CLUSTER")]
+        to: String,
         /// Copy the whole table anew. Needed where `list` says `overrun`.
         #[arg(long)]
         copy: bool,
@@ -65,7 +75,8 @@ pub(crate) enum DuplicateCommand {
         /// The table here.
         name: String,
         /// The other cluster.
-        cluster: String,
+        #[arg(value_name = "CLUSTER")]
+        to: String,
     },
 }
 
@@ -82,13 +93,14 @@ fn size(text: &str) -> Result<u64, String> {
 pub(super) async fn run(command: DuplicateCommand, client: &Client, cluster: &ClusterArguments) -> Result<()> {
     let (name, to, duplication, told) = match command {
         DuplicateCommand::List { name } => return list(client, name.as_deref(), cluster).await,
-        DuplicateCommand::Add { name, cluster: to, table, journal_limit } => {
+        DuplicateCommand::Add { name, to, table, journal_limit } => {
             check_cluster_name(&to)?;
-            let known = option(&table_of(client, &name).await?, &to)?;
-            ensure!(
-                known.is_none(),
-                "table {name} is duplicated to {to} already: see `hedgerow table duplicate list {name}`"
-            );
+            let known = option(&options_of(client, &name).await?, &to)?;
+            if known.is_some() {
+                let why =
+                    format!("table {name} is duplicated to {to} already: see `hedgerow table duplicate list {name}`");
+                return Err(Refused(why).into());
+            }
             let duplication = Duplication {
                 journal_bytes: journal_limit,
                 ..Duplication::new(table.as_deref().unwrap_or(&name), random_u64() | 1)
@@ -99,35 +111,37 @@ pub(super) async fn run(command: DuplicateCommand, client: &Client, cluster: &Cl
             );
             (name, to, duplication, told)
         }
-        DuplicateCommand::Pause { name, cluster: to } => {
-            let mut duplication = existing(client, &name, &to).await?;
+        DuplicateCommand::Pause { name, to } => {
+            let mut duplication = lasting(client, &name, &to).await?;
             duplication.state = State::Paused;
             let told =
                 format!("the duplication of table {name} to {to} is paused: its changes are kept, up to the limit");
             (name, to, duplication, told)
         }
-        DuplicateCommand::Start { name, cluster: to, copy } => {
-            let mut duplication = existing(client, &name, &to).await?;
-            let phases = phases(client, &name, duplication.id).await;
-            let is_overrun = phases.iter().flatten().any(|page| phase_of(page) == Phase::Overrun);
-            ensure!(
-                copy || !is_overrun,
-                "the duplication of table {name} to {to} has missed changes, since its limit was reached: `hedgerow table duplicate start \
-                 {name} {to} --copy` copies the table anew"
-            );
+        DuplicateCommand::Start { name, to, copy } => {
+            let mut duplication = lasting(client, &name, &to).await?;
+            let pages = pages(client, &name, duplication.id).await;
+            let is_overrun = pages.iter().flatten().any(|page| phase_of(page, &duplication) == Phase::Overrun);
+            if is_overrun && !copy {
+                let why = format!(
+                    "the duplication of table {name} to {to} has missed changes, since its limit was reached: `hedgerow table duplicate start \
+                     {name} {to} --copy` copies the table anew"
+                );
+                return Err(Refused(why).into());
+            }
             duplication.state = State::Running;
-            duplication.round += u32::from(copy);
+            duplication.round = duplication.round.saturating_add(u32::from(copy));
             let told = format!(
                 "the duplication of table {name} to {to} goes on{}",
                 if copy { ", with a new copy" } else { "" }
             );
             (name, to, duplication, told)
         }
-        DuplicateCommand::Remove { name, cluster: to } => {
+        DuplicateCommand::Remove { name, to } => {
             let mut duplication = existing(client, &name, &to).await?;
             duplication.state = State::Removing;
             set(client, &name, &to, &duplication).await?;
-            wait_until_removed(client, &name, &to).await?;
+            remove(client, &name, &to, duplication.id).await?;
             let told = format!("table {name} is not duplicated to {to} any more");
             return say_done(cluster, (&name, &to), &duplication, &told);
         }
@@ -149,53 +163,68 @@ async fn set(client: &Client, name: &str, to: &str, duplication: &Duplication) -
     Ok(client.set_option(name, &format!("{OPTION_PREFIX}{to}"), &duplication.to_string()).await?)
 }
 
-async fn table_of(client: &Client, name: &str) -> Result<TableSummary> {
-    let found = client.list_tables().await?.into_iter().find(|table| table.name == name);
-    found.with_context(|| format!("there is no table {name:?}"))
+/// What the options of the table say.
+async fn options_of(client: &Client, name: &str) -> Result<Options> {
+    Ok(client.describe_table(name).await?.options)
 }
 
-/// What the table's option says of the duplication to this cluster.
-fn option(table: &TableSummary, to: &str) -> Result<Option<Duplication>> {
-    Ok(table.options.get(&format!("{OPTION_PREFIX}{to}")).map(|value| value.parse()).transpose()?)
+/// What they say of the duplication to this cluster.
+fn option(options: &Options, to: &str) -> Result<Option<Duplication>> {
+    Ok(options.get(&format!("{OPTION_PREFIX}{to}")).map(|value| value.parse()).transpose()?)
 }
 
 async fn existing(client: &Client, name: &str, to: &str) -> Result<Duplication> {
-    let found = option(&table_of(client, name).await?, to)?
-        .with_context(|| format!("table {name} is not duplicated to {to}"))?;
-    ensure!(found.state != State::Removing, "the duplication of table {name} to {to} is being removed");
+    let found = option(&options_of(client, name).await?, to)?;
+    found.ok_or_else(|| Refused(format!("table {name} is not duplicated to {to}")).into())
+}
+
+/// One that may be changed.
+async fn lasting(client: &Client, name: &str, to: &str) -> Result<Duplication> {
+    let found = existing(client, name, to).await?;
+    if found.state == State::Removing {
+        return Err(Refused(format!("the duplication of table {name} to {to} is being removed")).into());
+    }
     Ok(found)
 }
 
-async fn wait_until_removed(client: &Client, name: &str, to: &str) -> Result<()> {
+/// Waits until a node has seen to it. Where none does, as none has a section for any cluster, this process does it.
+async fn remove(client: &Client, name: &str, to: &str, id: u64) -> Result<()> {
     for _ in 0..REMOVAL_MAX.as_millis() / REMOVAL_INTERVAL.as_millis() {
-        if option(&table_of(client, name).await?, to)?.is_none() {
+        if option(&options_of(client, name).await?, to)?.is_none() {
             return Ok(());
         }
         crate::runtime::sleep(REMOVAL_INTERVAL).await;
     }
-    bail!(
-        "the duplication of table {name} to {to} is being removed, and is not gone after {} s: nodes whose configuration has any \
-         [clusters.NAME] see to it; is the one that leads partition 0 such a node?",
-        REMOVAL_MAX.as_secs()
-    )
+    let journals = client.open_journals(name).await?;
+    for partition in 0..journals.partition_count() {
+        journals.end(partition, id).await?;
+    }
+    Ok(client.set_option(name, &format!("{OPTION_PREFIX}{to}"), "").await?)
 }
 
 /// How far the table's partitions are; `None` for one that does not say it.
-async fn phases(client: &Client, name: &str, id: u64) -> Vec<Option<JournalReply>> {
+async fn pages(client: &Client, name: &str, id: u64) -> Vec<Option<JournalReply>> {
     let Ok(journals) = client.open_journals(name).await else { return vec![None] };
-    let asked = (0..journals.partition_count()).map(|partition| {
-        let journals = journals.clone();
-        crate::runtime::spawn(async move { journals.read(partition, id, PAGE_SIZE).await.ok() })
-    });
-    let asked: Vec<_> = asked.collect();
+    let partitions: Vec<u32> = (0..journals.partition_count()).collect();
     let mut pages = Vec::new();
-    for page in asked {
-        pages.push(page.await.ok().flatten());
+    for some in partitions.chunks(ASKED_MAX) {
+        let asked = some.iter().map(|partition| {
+            let (journals, partition) = (journals.clone(), *partition);
+            crate::runtime::spawn(async move { journals.read(partition, id, PAGE_SIZE).await.ok() })
+        });
+        let asked: Vec<_> = asked.collect();
+        for page in asked {
+            pages.push(page.await.ok().flatten());
+        }
     }
     pages
 }
 
-fn phase_of(page: &JournalReply) -> Phase {
+/// Where a partition is in the round that the duplication is in.
+fn phase_of(page: &JournalReply, duplication: &Duplication) -> Phase {
+    if i64::from(page.round) < i64::from(duplication.round) {
+        return Phase::Absent;
+    }
     u8::try_from(page.phase).ok().and_then(Phase::from_code).unwrap_or_default()
 }
 
@@ -214,14 +243,13 @@ struct Progress {
 impl Progress {
     fn of(table: &str, cluster: &str, duplication: &Duplication, pages: &[Option<JournalReply>]) -> Self {
         let known: Vec<&JournalReply> = pages.iter().flatten().collect();
-        let count = |phase| known.iter().filter(|page| phase_of(page) == phase).count();
-        let lag = |page: &&&JournalReply| {
-            (phase_of(page) == Phase::Following).then(|| match page.entries_left {
-                0 => 0,
-                _ => page.now_seconds.saturating_sub(page.oldest_seconds),
-            })
+        let count = |phase| known.iter().filter(|page| phase_of(page, duplication) == phase).count();
+        let lag = |page: &JournalReply| match (phase_of(page, duplication), page.entries_left, page.oldest_seconds) {
+            (Phase::Following, 0, _) => Some(0),
+            (Phase::Following, _, 1..) => Some(page.now_seconds.saturating_sub(page.oldest_seconds)),
+            _ => None,
         };
-        let lags: Option<Vec<u64>> = known.iter().map(|page| lag(&page)).collect();
+        let lags: Option<Vec<u64>> = known.iter().map(|page| lag(page)).collect();
         Self {
             table: table.to_owned(),
             cluster: cluster.to_owned(),
@@ -281,16 +309,16 @@ fn state(wanted: State, partitions: usize, known: usize, count: impl Fn(Phase) -
 
 async fn list(client: &Client, name: Option<&str>, cluster: &ClusterArguments) -> Result<()> {
     let tables = match name {
-        Some(name) => vec![table_of(client, name).await?],
-        None => client.list_tables().await?,
+        Some(name) => vec![(name.to_owned(), options_of(client, name).await?)],
+        None => client.list_tables().await?.into_iter().map(|table| (table.name, table.options)).collect(),
     };
     let mut found = Vec::new();
-    for table in tables {
-        let clusters = table.options.keys().filter_map(|option| option.strip_prefix(OPTION_PREFIX));
+    for (table, options) in tables {
+        let clusters = options.keys().filter_map(|option| option.strip_prefix(OPTION_PREFIX));
         for to in clusters {
-            let Some(duplication) = option(&table, to)? else { continue };
-            let pages = phases(client, &table.name, duplication.id).await;
-            found.push(Progress::of(&table.name, to, &duplication, &pages));
+            let Some(duplication) = option(&options, to)? else { continue };
+            let pages = pages(client, &table, duplication.id).await;
+            found.push(Progress::of(&table, to, &duplication, &pages));
         }
     }
     let text = || {
@@ -308,6 +336,7 @@ mod tests {
         let bytes_left = 10 * entries_left;
         Some(JournalReply {
             phase: phase as i32,
+            round: 1,
             entries_left,
             bytes_left,
             oldest_seconds,
