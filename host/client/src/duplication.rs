@@ -120,6 +120,11 @@ impl Journals {
         self.write(partition, JournalWrite { action: JOURNAL_END, id, ..JournalWrite::default() }).await
     }
 
+    /// What stands for the table in the cluster of this number: another number for a table that has the name after it.
+    pub fn target(&self, cluster: u64) -> u64 {
+        cluster.wrapping_add(u64::from(self.table().0).wrapping_mul(0x9E37_79B9_7F4A_7C15)) | 1
+    }
+
     /// Does in a partition what was done in another cluster, where nothing later was done here. `cluster` is the number of this one. Fails
     /// with [`ErrorKind::FailedPrecondition`] if it is not, or if a change is more than an hour ahead of the partition's time.
     pub async fn duplicate(&self, partition: PartitionIndex, cluster: u64, changes: Vec<RowChange>) -> Result<()> {

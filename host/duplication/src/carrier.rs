@@ -9,15 +9,22 @@ use hedgerow_placement::duplication::Duplication;
 use hedgerow_types::journal::Phase;
 use hedgerow_wire::message::{JOURNAL_BEGIN, JOURNAL_REACHED, JournalReply, JournalWrite};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes of a page.
-const PAGE_SIZE: u32 = 512 << 10;
+const PAGE_SIZE: u32 = 192 << 10;
 /// How often it is said how far all is told, while there is more. What was told since is told again after a crash, and changes nothing.
 const REACHED_INTERVAL: Duration = Duration::from_millis(250);
 /// How long nothing is asked where there was nothing to tell: the first time, and at most.
 const IDLE_PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
+/// The longest of these grows with the number of carriers of the node, so that all together ask so seldom.
+const IDLE_PAUSE_OF_EACH: Duration = Duration::from_millis(2);
+/// Carriers to one cluster that have pages in memory at the same time.
+const PAGED_MAX: usize = 32;
+/// Pages after which another carrier has its turn.
+const PAGES_OF_TURN: u32 = 16;
 /// How long nothing is tried after an error: the first time, and at most.
 const ERROR_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// How often a duplication is looked at that must begin anew.
@@ -34,12 +41,29 @@ pub(crate) struct Work {
     pub(crate) partition: u32,
 }
 
+/// What the carriers of a node to one cluster take turns by.
+pub(crate) fn turns() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(PAGED_MAX))
+}
+
+/// What a carrier has of others.
+pub(crate) struct Means {
+    /// By which it takes turns with those to the same cluster.
+    pub(crate) turns: Arc<Semaphore>,
+    /// How many there are in the node, itself included.
+    pub(crate) count: Arc<AtomicUsize>,
+    /// Whether it is still to carry.
+    pub(crate) is_wanted: Arc<AtomicBool>,
+}
+
 /// Carries one partition's changes to one cluster, until it is not wanted any more.
 pub(crate) struct Carrier {
     source: Client,
     remote: Remote,
     work: Work,
-    is_wanted: Arc<AtomicBool>,
+    means: Means,
+    /// While it has a page in memory, and how many it had since.
+    turn: Option<(OwnedSemaphorePermit, u32)>,
     journals: Option<Journals>,
     /// Up to where all is told in this round; empty = as far as the partition knows.
     told: (i32, Bytes),
@@ -54,12 +78,13 @@ pub(crate) struct Carrier {
 }
 
 impl Carrier {
-    pub(crate) fn new(source: Client, remote: Remote, work: Work, is_wanted: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(source: Client, remote: Remote, work: Work, means: Means) -> Self {
         Self {
             source,
             remote,
             work,
-            is_wanted,
+            means,
+            turn: None,
             journals: None,
             told: (0, Bytes::new()),
             reached: Bytes::new(),
@@ -72,15 +97,17 @@ impl Carrier {
     }
 
     pub(crate) async fn run(mut self) {
-        while self.is_wanted.load(Ordering::Relaxed) {
-            let rest = match self.step().await {
+        while self.is_wanted() {
+            let done = self.step().await;
+            self.end_turn();
+            let rest = match done {
                 Ok(rest) => {
                     self.error_pause = ERROR_PAUSES.0;
                     rest
                 }
                 Err(error) => {
                     self.log(&error);
-                    (self.journals, self.next) = (None, None);
+                    (self.journals, self.next, self.turn) = (None, None, None);
                     let rest = self.error_pause;
                     self.error_pause = (2 * rest).min(ERROR_PAUSES.1);
                     rest
@@ -92,13 +119,34 @@ impl Carrier {
         }
     }
 
+    fn is_wanted(&self) -> bool {
+        self.means.is_wanted.load(Ordering::Relaxed)
+    }
+
+    /// Lets another carrier have a turn, unless this one has a page more and has not had many.
+    fn end_turn(&mut self) {
+        match &mut self.turn {
+            Some((_, pages)) if self.next.is_some() && *pages < PAGES_OF_TURN => *pages += 1,
+            _ => (self.next, self.turn) = (None, None),
+        }
+    }
+
     /// Tells a page. Returns how long there is nothing to do.
     async fn step(&mut self) -> Result<Duration, String> {
+        if self.turn.is_none() {
+            let turn = Arc::clone(&self.means.turns).acquire_owned().await;
+            self.turn = Some((turn.map_err(|error| error.to_string())?, 1));
+        }
         let journals = match &self.journals {
             Some(journals) => journals.clone(),
             None => self.source.open_journals(&self.work.table).await.map_err(|error| error.to_string())?,
         };
         self.journals = Some(journals.clone());
+        // First, so that nothing begins that cannot be told, and no page is read for nobody.
+        let target = self.remote.target(journals.kind()).await?;
+        if !self.is_wanted() {
+            return Ok(Duration::ZERO);
+        }
         let page = match self.next.take() {
             Some(page) => page,
             None => self.read(&journals, self.told.clone()).await?,
@@ -106,8 +154,12 @@ impl Carrier {
         let phase = u8::try_from(page.phase).ok().and_then(Phase::from_code);
         let phase = phase.ok_or_else(|| format!("the partition is in a phase that is not known, {}", page.phase))?;
         if phase == Phase::Absent || page.round < self.work.duplication.round as i32 {
-            self.begin(&journals).await?;
+            self.begin(&journals, target).await?;
             return Ok(Duration::ZERO);
+        }
+        if page.target != target {
+            self.log("the table there is another one than before, or in another cluster: `table duplicate start --copy` begins anew");
+            return Ok(OVERRUN_PAUSE);
         }
         if phase == Phase::Overrun {
             self.log(
@@ -124,7 +176,7 @@ impl Carrier {
         page.map_err(|error| error.to_string())
     }
 
-    async fn begin(&mut self, journals: &Journals) -> Result<(), String> {
+    async fn begin(&mut self, journals: &Journals, target: u64) -> Result<(), String> {
         let Work { table, cluster, duplication, partition } = &self.work;
         let number = self.source.cluster_number().await.map_err(|error| error.to_string())?;
         let begin = JournalWrite {
@@ -133,6 +185,7 @@ impl Carrier {
             round: duplication.round as i32,
             cluster: number,
             bytes_max: duplication.journal_bytes,
+            target,
             ..JournalWrite::default()
         };
         journals.write(*partition, begin).await.map_err(|error| error.to_string())?;
@@ -144,16 +197,15 @@ impl Carrier {
     async fn tell(&mut self, journals: &Journals, page: JournalReply) -> Result<Duration, String> {
         let JournalReply { round, changes, position, has_more, .. } = page;
         let has_changes = !changes.is_empty();
-        let kind = journals.kind();
         if has_more {
             let (partition, id) = (self.work.partition, self.work.duplication.id);
             let next = journals.read_from(partition, id, (round, position.clone()), PAGE_SIZE);
-            let (told, next) = join(self.remote.tell(kind, changes), next).await;
+            let (told, next) = join(self.remote.tell(changes), next).await;
             told?;
             // Where it cannot be read now, it is the next step that says why.
             self.next = next.ok();
         } else {
-            self.remote.tell(kind, changes).await?;
+            self.remote.tell(changes).await?;
         }
         self.told = (round, position);
         if !has_more || present() - self.reached_at >= REACHED_INTERVAL {
@@ -166,7 +218,8 @@ impl Carrier {
             return Ok(Duration::ZERO);
         }
         let rest = self.idle_pause;
-        self.idle_pause = (2 * rest).min(IDLE_PAUSES.1);
+        let count = u32::try_from(self.means.count.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        self.idle_pause = (2 * rest).min(IDLE_PAUSES.1.max(IDLE_PAUSE_OF_EACH.saturating_mul(count)));
         Ok(rest)
     }
 

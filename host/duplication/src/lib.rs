@@ -15,4 +15,4 @@ mod carrier;
 mod duplicator;
 mod remote;
 
-pub use duplicator::{Connect, Connecting, Duplicator};
+pub use duplicator::{Connect, Connecting, Duplicator, Source};

@@ -1,74 +1,124 @@
-//! The table that is told.
+//! The other cluster, and the table there that is told.
 
 use crate::duplicator::Connect;
 use futures_util::future::try_join_all;
-use hedgerow_client::TableKind;
 use hedgerow_client::duplication::Journals;
+use hedgerow_client::{Client, Error, ErrorKind, TableKind};
 use hedgerow_types::journal::DUPLICATE_CHANGES_MAX;
 use hedgerow_wire::message::RowChange;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::Mutex;
 
 /// Bytes of keys and values that one request has, but for the last row.
 const REQUEST_SIZE: usize = 512 << 10;
 
-/// A table of another cluster. Connected when it is first told something, and anew after an error.
-pub(crate) struct Remote {
+/// Another cluster. All that carry something there share a client of it, which is made when it is first needed, and anew after an error.
+pub(crate) struct Cluster {
     connect: Connect,
-    cluster: String,
+    name: String,
+    member: Mutex<Option<Member>>,
+}
+
+/// A client of another cluster.
+#[derive(Clone)]
+struct Member {
+    client: Client,
+    /// The cluster's number.
+    number: u64,
+}
+
+impl Cluster {
+    pub(crate) fn new(connect: Connect, name: &str) -> Self {
+        Self { connect, name: name.to_owned(), member: Mutex::default() }
+    }
+
+    async fn member(&self) -> Result<Member, String> {
+        let mut known = self.member.lock().await;
+        if let Some(known) = &*known {
+            return Ok(known.clone());
+        }
+        let client = (self.connect)(&self.name).await?;
+        let number = client.cluster_number().await.map_err(|error| error.to_string())?;
+        Ok(known.insert(Member { client, number }).clone())
+    }
+
+    /// What was renewed, such as a password, is looked at anew by the next one where nodes do not answer, or not this client.
+    async fn forget_after(&self, error: &Error, member: &Member) {
+        if matches!(error.kind(), ErrorKind::NotAllowed | ErrorKind::Unreachable | ErrorKind::Timeout) {
+            self.member.lock().await.take_if(|known| known.client.id() == member.client.id());
+        }
+    }
+}
+
+/// A table of another cluster. Opened when it is first told something, and anew after an error.
+pub(crate) struct Remote {
+    cluster: Arc<Cluster>,
     table: String,
     open: Option<Open>,
 }
 
 struct Open {
     journals: Journals,
-    /// The number of its cluster.
-    number: u64,
+    member: Member,
 }
 
 impl Remote {
-    pub(crate) fn new(connect: Connect, cluster: &str, table: &str) -> Self {
-        Self { connect, cluster: cluster.to_owned(), table: table.to_owned(), open: None }
+    pub(crate) fn new(cluster: Arc<Cluster>, table: &str) -> Self {
+        Self { cluster, table: table.to_owned(), open: None }
     }
 
-    /// Has `changes` done there, those of each of its partitions in their order. An error does not tell which were.
-    pub(crate) async fn tell(&mut self, kind: TableKind, changes: Vec<RowChange>) -> Result<(), String> {
-        if changes.is_empty() {
-            return Ok(());
-        }
+    /// What stands for the table that is told, which has to be of this kind.
+    pub(crate) async fn target(&mut self, kind: TableKind) -> Result<u64, String> {
         let open = match self.open.take() {
             Some(open) => open,
-            None => self.connect(kind).await?,
+            None => self.open(kind).await?,
         };
-        open.tell(changes).await?;
-        // Only what has answered is kept: what was renewed, a password or the table itself, is then looked at anew.
+        let target = open.journals.target(open.member.number);
+        self.open = Some(open);
+        Ok(target)
+    }
+
+    /// Has `changes` done there, those of each of its partitions in their order. An error does not tell which were. To be called after
+    /// [`Remote::target`].
+    pub(crate) async fn tell(&mut self, changes: Vec<RowChange>) -> Result<(), String> {
+        let Some(open) = self.open.take() else { return Err("the table there is not open".to_owned()) };
+        if let Err(error) = open.tell(changes).await {
+            self.cluster.forget_after(&error, &open.member).await;
+            return Err(error.to_string());
+        }
         self.open = Some(open);
         Ok(())
     }
 
-    async fn connect(&self, kind: TableKind) -> Result<Open, String> {
-        let client = (self.connect)(&self.cluster).await?;
-        let of = |error: hedgerow_client::Error| error.to_string();
-        let number = client.cluster_number().await.map_err(of)?;
-        let journals = client.open_journals(&self.table).await.map_err(of)?;
+    async fn open(&self, kind: TableKind) -> Result<Open, String> {
+        let member = self.cluster.member().await?;
+        let journals = match member.client.open_journals(&self.table).await {
+            Ok(journals) => journals,
+            Err(error) => {
+                self.cluster.forget_after(&error, &member).await;
+                return Err(error.to_string());
+            }
+        };
         if journals.kind() != kind {
             return Err(format!("table {:?} there is not of the same kind, hash or ordered", self.table));
         }
-        Ok(Open { journals, number })
+        Ok(Open { journals, member })
     }
 }
 
 impl Open {
-    async fn tell(&self, changes: Vec<RowChange>) -> Result<(), String> {
+    async fn tell(&self, changes: Vec<RowChange>) -> Result<(), Error> {
         let mut by_partition: BTreeMap<u32, Vec<RowChange>> = BTreeMap::new();
         for change in changes {
-            let partition = self.journals.partition_of(&change.key).map_err(|error| error.to_string())?;
+            let partition = self.journals.partition_of(&change.key)?;
             by_partition.entry(partition).or_default().push(change);
         }
         let told = by_partition.into_iter().map(|(partition, changes)| self.tell_partition(partition, changes));
         try_join_all(told).await.map(drop)
     }
 
-    async fn tell_partition(&self, partition: u32, changes: Vec<RowChange>) -> Result<(), String> {
+    async fn tell_partition(&self, partition: u32, changes: Vec<RowChange>) -> Result<(), Error> {
         let (mut some, mut size) = (Vec::new(), 0);
         let mut changes = changes.into_iter().peekable();
         while let Some(change) = changes.next() {
@@ -76,8 +126,7 @@ impl Open {
             some.push(change);
             if size >= REQUEST_SIZE || some.len() >= DUPLICATE_CHANGES_MAX || changes.peek().is_none() {
                 size = 0;
-                let told = self.journals.duplicate(partition, self.number, std::mem::take(&mut some)).await;
-                told.map_err(|error| error.to_string())?;
+                self.journals.duplicate(partition, self.member.number, std::mem::take(&mut some)).await?;
             }
         }
         Ok(())

@@ -57,6 +57,7 @@ pub(crate) struct State {
 pub(crate) struct Duplication {
     pub(crate) id: u64,
     pub(crate) round: u32,
+    pub(crate) target: u64,
     pub(crate) bytes_max: u64,
     pub(crate) phase: Phase,
     /// While rows are copied: up to this engine key they are.
@@ -65,6 +66,14 @@ pub(crate) struct Duplication {
     pub(crate) entry: u64,
     /// Bytes of the journal up to that entry.
     pub(crate) bytes: u64,
+}
+
+/// What a beginning says.
+struct Begun {
+    id: u64,
+    round: u32,
+    target: u64,
+    bytes_max: u64,
 }
 
 impl Duplication {
@@ -126,8 +135,9 @@ impl Journal {
     pub(crate) fn change(&mut self, write: &JournalWrite, batch: &mut Batch) -> Status {
         let status = match write {
             JournalWrite::Begin { cluster: 0, .. } => Status::InvalidArgument,
-            JournalWrite::Begin { id, round, cluster, bytes_max } => {
-                self.state.get_or_insert_default().begin(*id, (*round, *bytes_max), *cluster)
+            JournalWrite::Begin { id, round, cluster, target, bytes_max } => {
+                let begun = Begun { id: *id, round: *round, target: *target, bytes_max: *bytes_max };
+                self.state.get_or_insert_default().begin(begun, *cluster)
             }
             JournalWrite::Reached { id, round, position } => match self.state.as_mut() {
                 Some(state) => state.reach(*id, *round, position),
@@ -167,7 +177,8 @@ impl Journal {
 }
 
 impl State {
-    fn begin(&mut self, id: u64, (round, bytes_max): (u32, u64), cluster: u64) -> Status {
+    fn begin(&mut self, begun: Begun, cluster: u64) -> Status {
+        let Begun { id, round, target, bytes_max } = begun;
         if self.cluster == 0 {
             self.cluster = cluster;
         }
@@ -180,7 +191,8 @@ impl State {
             Err(position) => {
                 let (entry, bytes) = (self.entries, self.bytes);
                 let copied = Bytes::new();
-                let begun = Duplication { id, round, bytes_max, phase: Phase::Copying, copied, entry, bytes };
+                let phase = Phase::Copying;
+                let begun = Duplication { id, round, target, bytes_max, phase, copied, entry, bytes };
                 self.duplications.insert(position, begun);
                 return Status::Ok;
             }
@@ -189,7 +201,8 @@ impl State {
         let known = &mut self.duplications[position];
         known.bytes_max = bytes_max;
         if round > known.round {
-            *known = Duplication { round, phase: Phase::Copying, copied: Bytes::new(), entry, bytes, ..known.clone() };
+            let (phase, copied) = (Phase::Copying, Bytes::new());
+            *known = Duplication { round, target, phase, copied, entry, bytes, ..known.clone() };
         }
         Status::Ok
     }
@@ -272,6 +285,7 @@ impl State {
         for it in &self.duplications {
             out.put_u64(it.id);
             out.put_u32(it.round);
+            out.put_u64(it.target);
             out.put_u64(it.bytes_max);
             out.put_u8(it.phase as u8);
             out.put_u64(it.entry);
@@ -312,14 +326,14 @@ impl State {
 
 impl Duplication {
     fn take(row: &mut Bytes) -> Option<Self> {
-        if row.len() < 41 {
+        if row.len() < 49 {
             return None;
         }
-        let (id, round, bytes_max) = (row.get_u64(), row.get_u32(), row.get_u64());
+        let (id, round, target, bytes_max) = (row.get_u64(), row.get_u32(), row.get_u64(), row.get_u64());
         let phase = Phase::from_code(row.get_u8())?;
         let (entry, bytes, copied_size) = (row.get_u64(), row.get_u64(), row.get_u32() as usize);
         let copied = if copied_size <= row.len() { row.split_to(copied_size) } else { return None };
-        Some(Self { id, round, bytes_max, phase, copied, entry, bytes })
+        Some(Self { id, round, target, bytes_max, phase, copied, entry, bytes })
     }
 }
 
@@ -368,6 +382,7 @@ mod tests {
         let following = Duplication {
             id: 3,
             round: 4,
+            target: 7,
             bytes_max: 5,
             phase: Phase::Following,
             copied: Bytes::new(),
@@ -387,7 +402,8 @@ mod tests {
         state.duplications.truncate(1);
         let numbers = [&[1][..], &(1u64 << 40).to_be_bytes(), &[0, 0, 0, 0, 0, 0, 0, 2], &[0, 0, 0, 0, 0, 0, 0, 8]];
         let counts = [&[0, 0, 0, 0, 0, 0, 3, 132][..], &[0, 0, 0, 0, 0, 0, 0, 5], &[1]];
-        let it = [&[0, 0, 0, 0, 0, 0, 0, 3][..], &[0, 0, 0, 4], &[0, 0, 0, 0, 0, 0, 0, 5], &[2]];
+        let it =
+            [&[0, 0, 0, 0, 0, 0, 0, 3][..], &[0, 0, 0, 4], &[0, 0, 0, 0, 0, 0, 0, 7], &[0, 0, 0, 0, 0, 0, 0, 5], &[2]];
         let at = [&[0, 0, 0, 0, 0, 0, 0, 6][..], &[0, 0, 0, 0, 0, 0, 2, 188], &[0, 0, 0, 0]];
         assert_eq!(state.encode(), [numbers.concat(), counts.concat(), it.concat(), at.concat()].concat());
         assert_eq!(entry_key(0x0102), [b'n', 0, 0, 0, 0, 0, 0, 1, 2]);

@@ -95,7 +95,7 @@ fn foreign(seconds: u32, origin: u64, mutation: Mutation) -> Change {
 }
 
 fn begin(id: u64, round: u32, cluster: u64, bytes_max: u64) -> Write {
-    Write::Journal(JournalWrite::Begin { id, round, cluster, bytes_max })
+    Write::Journal(JournalWrite::Begin { id, round, cluster, target: 1, bytes_max })
 }
 
 fn reached(id: u64, page: &JournalPage) -> Write {

@@ -169,7 +169,7 @@ impl World {
                         let told = told.clone();
                         Box::pin(async move { Ok(told) })
                     });
-                    Duplicator::new(source, own, connect).run().await;
+                    Duplicator::new(Box::new(move || Ok(source.clone())), own, connect).run().await;
                 }),
             );
         }

@@ -86,11 +86,12 @@ pub fn encode_proposal(proposal: &Proposal, out: &mut BytesMut) {
             out.put_u32_le(changes.len() as u32);
             changes.iter().for_each(|change| put_change(out, change));
         }
-        Write::Journal(JournalWrite::Begin { id, round, cluster, bytes_max }) => {
+        Write::Journal(JournalWrite::Begin { id, round, cluster, target, bytes_max }) => {
             out.put_u8(8);
             out.put_u64_le(*id);
             out.put_u32_le(*round);
             out.put_u64_le(*cluster);
+            out.put_u64_le(*target);
             out.put_u64_le(*bytes_max);
         }
         Write::Journal(JournalWrite::Reached { id, round, position }) => {
@@ -139,6 +140,7 @@ pub fn decode_proposal(data: Bytes) -> Result<Proposal, Malformed> {
             id: input.u64()?,
             round: input.u32()?,
             cluster: input.u64()?,
+            target: input.u64()?,
             bytes_max: input.u64()?,
         }),
         9 => Write::Journal(JournalWrite::Reached {
@@ -360,9 +362,11 @@ mod tests {
                 }),
             (any::<u64>(), proptest::collection::vec(change(), 0..4))
                 .prop_map(|(here, changes)| Write::Duplicate(Duplicate { here, changes })),
-            (any::<u64>(), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(id, round, cluster, bytes_max)| {
-                Write::Journal(JournalWrite::Begin { id, round, cluster, bytes_max })
-            }),
+            (any::<u64>(), any::<u32>(), any::<u64>(), any::<u64>(), any::<u64>()).prop_map(
+                |(id, round, cluster, target, bytes_max)| {
+                    Write::Journal(JournalWrite::Begin { id, round, cluster, target, bytes_max })
+                }
+            ),
             (any::<u64>(), any::<u32>(), position())
                 .prop_map(|(id, round, position)| Write::Journal(JournalWrite::Reached { id, round, position })),
             any::<u64>().prop_map(|id| Write::Journal(JournalWrite::End { id })),

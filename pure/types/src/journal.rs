@@ -24,7 +24,9 @@ pub const EXPIRED_SECONDS: u32 = 3_600;
 /// Most duplications of one table.
 pub const DUPLICATION_COUNT_MAX: usize = 4;
 /// Most changes that are told to another cluster in one write.
-pub const DUPLICATE_CHANGES_MAX: usize = 1_000;
+pub const DUPLICATE_CHANGES_MAX: usize = 256;
+/// What a change of another cluster's row counts beside its key and value, bytes: what is there is looked up for it.
+pub const CHANGE_COST: usize = 4 << 10;
 
 /// The stamp of a partition's write at `now` (expiry-epoch seconds), after the stamp `last`.
 pub const fn stamp_after(last: Stamp, now: u32) -> Stamp {
@@ -128,6 +130,8 @@ pub enum JournalWrite {
         round: u32,
         /// Number of this cluster.
         cluster: u64,
+        /// What stands for the other cluster and its table: another one has been told nothing. Kept from the first beginning of the round.
+        target: u64,
         /// Bytes of the journal that are kept for it. Beyond them it is given up, and must begin anew.
         bytes_max: u64,
     },
@@ -195,6 +199,8 @@ pub struct JournalPage {
     pub phase: Phase,
     /// Its round.
     pub round: u32,
+    /// Whom it tells.
+    pub target: u64,
     /// The changes to tell, in order.
     pub changes: Vec<Change>,
     /// How far they reach; `None` if there is no such duplication, or nothing to tell it.

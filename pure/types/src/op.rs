@@ -3,7 +3,7 @@
 
 use crate::error::Status;
 use crate::id::{ClientId, Sequence};
-use crate::journal::{Duplicate, JournalPage, JournalRead, JournalWrite, Position};
+use crate::journal::{CHANGE_COST, Duplicate, JournalPage, JournalRead, JournalWrite, Position};
 use crate::key;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -335,7 +335,9 @@ impl Write {
             Self::CheckAndMutate { prefix, mutations, .. } => {
                 mutations.iter().map(|mutation| prefix.len() + mutation.stored_size()).sum()
             }
-            Self::Duplicate(duplicate) => duplicate.changes.iter().map(|it| it.mutation.stored_size()).sum(),
+            Self::Duplicate(duplicate) => {
+                duplicate.changes.iter().map(|it| CHANGE_COST + it.mutation.stored_size()).sum()
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::serve::clusters::RemoteCluster;
 use anyhow::{Context as _, Result};
 use hedgerow_client::{Client, ClientOptions, ClientTls, ClientTlsFiles};
-use hedgerow_duplication::{Connect, Duplicator};
+use hedgerow_duplication::{Connect, Duplicator, Source};
 use hedgerow_env::os::spawn_thread;
 use hedgerow_node::Config;
 use hedgerow_tls::NodeTls;
@@ -28,7 +28,7 @@ impl Drop for Carrying {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It has no result, and a panic of it was told.
+            // It has no result, and a panic ends the process.
             let _ = thread.join();
         }
     }
@@ -41,8 +41,10 @@ pub(super) fn start(config: &Config, clusters: BTreeMap<String, RemoteCluster>) 
     }
     let own = config.peers.get(&config.node).context("the node is none of its own peers")?.clone();
     let addresses: Vec<String> = config.peers.values().cloned().collect();
-    let tls = config.tls.as_deref().map(as_client).transpose()?;
-    let options = ClientOptions { operation_timeout: TIMEOUT, tls, ..ClientOptions::default() };
+    let files = config.tls.as_deref().map(client_files);
+    // What is wrong with it ends the start.
+    drop(source(&addresses, files.as_ref())?);
+    let source: Source = Box::new(move || source(&addresses, files.as_ref()).map_err(|error| format!("{error:#}")));
     let clusters = Arc::new(clusters);
     let connect: Connect = Arc::new(move |name| {
         let (clusters, name) = (Arc::clone(&clusters), name.to_owned());
@@ -52,31 +54,34 @@ pub(super) fn start(config: &Config, clusters: BTreeMap<String, RemoteCluster>) 
     let (stop, stopped) = oneshot::channel::<()>();
     let thread = spawn_thread("duplication", move || {
         runtime.block_on(async move {
-            let source = match Client::lazy(&addresses, options) {
-                Ok(source) => source,
-                Err(error) => return tracing::error!(%error, "tables are not duplicated"),
-            };
             tokio::select! {
                 () = Duplicator::new(source, own, connect).run() => {}
                 // Also when the sender is gone.
                 _ = stopped => {}
             }
         });
+        // Names that are being looked up are not waited for.
+        runtime.shutdown_background();
     })
     .context("starting the thread for duplication")?;
     Ok(Some(Carrying { stop: Some(stop), thread: Some(thread) }))
 }
 
-/// A node is a client of its own cluster by its certificate, and may do everything.
-fn as_client(tls: &NodeTls) -> Result<ClientTls> {
+/// A client of the own cluster. A node is one by its certificate, and may do everything.
+fn source(addresses: &[String], files: Option<&ClientTlsFiles>) -> Result<Client> {
+    let tls = files.map(ClientTls::load).transpose().context("tls")?;
+    let options = ClientOptions { operation_timeout: TIMEOUT, tls, ..ClientOptions::default() };
+    Ok(Client::lazy(addresses, options)?)
+}
+
+fn client_files(tls: &NodeTls) -> ClientTlsFiles {
     let files = tls.files();
-    let client = ClientTlsFiles {
+    ClientTlsFiles {
         cluster: files.cluster.clone(),
         ca: files.ca.clone(),
         identity: Some((files.certificate.clone(), files.key.clone())),
         revoked: files.revoked.clone(),
-    };
-    ClientTls::load(&client).context("tls")
+    }
 }
 
 async fn connect(clusters: &BTreeMap<String, RemoteCluster>, name: &str) -> Result<Client> {

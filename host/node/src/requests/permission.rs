@@ -9,6 +9,7 @@ use crate::requests::front::Front;
 use crate::requests::users::{Asking, Need, Who};
 use crate::view::View;
 use hedgerow_env::Now;
+use hedgerow_placement::duplication::OPTION_PREFIX;
 use hedgerow_placement::{Catalogue, TableRights};
 use hedgerow_types::{Refusal, TableId};
 use hedgerow_wire::{Body, Method};
@@ -42,11 +43,11 @@ const fn rule(method: Method) -> Rule {
         | Method::Ttl
         | Method::GetScanner
         | Method::Scan => Rule::Rows(TableRights::READ),
-        Method::Put | Method::MultiPut | Method::Remove | Method::MultiRemove | Method::HedgerowDuplicate => {
-            Rule::Rows(TableRights::WRITE)
+        Method::Put | Method::MultiPut | Method::Remove | Method::MultiRemove => Rule::Rows(TableRights::WRITE),
+        // They see every row, say which of two changes stands, and what is kept for other clusters.
+        Method::HedgerowDuplicate | Method::HedgerowJournalRead | Method::HedgerowJournalWrite => {
+            Rule::Rows(TableRights::ALL)
         }
-        // They decide what another cluster gets to know, and what becomes of the journal.
-        Method::HedgerowJournalRead | Method::HedgerowJournalWrite => Rule::Rows(TableRights::ADMIN),
         // Their replies tell what was stored.
         Method::Incr | Method::CheckAndSet | Method::CheckAndMutate => Rule::Rows(TableRights::READ_AND_WRITE),
         // Scans are their connection's, and nobody waits for a reply. Clients ask for facts about the cluster to know a node by.
@@ -147,6 +148,10 @@ impl Front {
             "whoami" | "tables" => return None,
             "grant" | "revoke" | "set_password" | "remove_password" | "users" => return why_not(Need::Grants),
             _ if mode == RightsMode::Off => return None,
+            // Nodes then read it whole, and write elsewhere as the users that their configuration names.
+            "create_table" | "set_options" | "delete_options" if is_about_duplication(argument) => {
+                return why_not(Need::Everything);
+            }
             "rights" => return why_not(Need::Grants),
             "status" | "reads" | "slow" | "throttle" => return why_not(Need::Monitor),
             _ => {}
@@ -163,6 +168,14 @@ impl Front {
             false => names.iter().find_map(|name| why_not(needed(name))),
         }
     }
+}
+
+/// Whether a command sets or deletes an option that says where a table is duplicated to.
+fn is_about_duplication(argument: &str) -> bool {
+    let Ok(argument) = serde_json::from_str::<serde_json::Value>(argument) else { return false };
+    let set = argument["options"].as_object().into_iter().flat_map(|options| options.keys().map(String::as_str));
+    let deleted = argument["keys"].as_array().into_iter().flatten().filter_map(|key| key.as_str());
+    set.chain(deleted).any(|name| name.starts_with(OPTION_PREFIX))
 }
 
 /// The tables that a command is about; none where it is about more than tables, or it cannot be told.

@@ -9,6 +9,7 @@ use crate::requests::callers::{RequestId, WaitsIn};
 use crate::requests::reads::Reflected;
 use bytes::Bytes;
 use hedgerow_env::Now;
+use hedgerow_placement::duplication::{Duplication, State};
 use hedgerow_placement::option::DenyAnswer;
 use hedgerow_types::journal::JournalWrite;
 use hedgerow_types::op::{Mutation, Read, ReadReply, Write, WriteReply};
@@ -89,7 +90,7 @@ impl Serving<'_> {
         if let Some(refusal) = self.replicas.running(group).and_then(|replica| misplaced_write(replica, &write)) {
             return self.answer_refused(&caller, &refusal);
         }
-        if let Some(refusal) = self.why_of_another_cluster(&write) {
+        if let Some(refusal) = self.why_not_duplicated(group.table, &write) {
             return self.answer_refused(&caller, &refusal);
         }
         let default_ttl = self.view.settings(group.table).map_or(0, |settings| settings.default_ttl_seconds);
@@ -108,11 +109,20 @@ impl Serving<'_> {
         }
     }
 
-    /// A refusal if a write of duplication takes this cluster for another one: what it says would stay in the partition for ever.
-    fn why_of_another_cluster(&self, write: &Write) -> Option<Refusal> {
+    /// A refusal if a write takes this cluster for another one, or begins a duplication that nobody wants: what it says would stay in the
+    /// partition for ever.
+    fn why_not_duplicated(&self, table: TableId, write: &Write) -> Option<Refusal> {
         let meant = match write {
             Write::Duplicate(duplicate) => duplicate.here,
-            Write::Journal(JournalWrite::Begin { cluster, .. }) => *cluster,
+            Write::Journal(JournalWrite::Begin { cluster, id, round, bytes_max, .. }) => {
+                let wanted = self.view.settings(table).into_iter().flat_map(|settings| settings.duplications.values());
+                let is_it = |it: &Duplication| (it.id, it.round, it.journal_bytes) == (*id, *round, *bytes_max);
+                if !wanted.into_iter().any(|it| it.state == State::Running && is_it(it)) {
+                    let text = "the table's options want no such duplication to run, as far as this node knows by now";
+                    return Some(Refusal::FailedPrecondition(text.into()));
+                }
+                *cluster
+            }
             _ => return None,
         };
         let own = self.view.catalogue.as_ref().map_or(0, |catalogue| catalogue.cluster);

@@ -16,7 +16,7 @@ impl View<'_> {
         let known = state.duplications.iter().map(|it| it.id).collect();
         let mut page = JournalPage { known, now: self.now, ..JournalPage::default() };
         let Some(duplication) = state.duplications.iter().find(|it| it.id == read.id) else { return Ok(page) };
-        (page.phase, page.round) = (duplication.phase, duplication.round);
+        (page.phase, page.round, page.target) = (duplication.phase, duplication.round, duplication.target);
         page.entries_left = state.entries - duplication.entry;
         page.bytes_left = state.bytes - duplication.bytes;
         // What was said before it began anew, or is behind what it has reached, is of no use.

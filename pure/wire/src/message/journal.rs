@@ -66,12 +66,14 @@ message! {
         10 => now_seconds: u64,
         /// Numbers of all duplications that the partition knows.
         11 => known: Vec<i64>,
+        /// Whom the duplication tells.
+        12 => target: u64,
         /// Table.
-        12 => app_id: i32,
+        13 => app_id: i32,
         /// Partition.
-        13 => partition_index: i32,
+        14 => partition_index: i32,
         /// Serving node.
-        14 => server: Text,
+        15 => server: Text,
     }
 
     /// Changes what a partition keeps for other clusters.
@@ -88,6 +90,8 @@ message! {
         5 => bytes_max: u64,
         /// Of what was reached: how far, as the reply to a question said it.
         6 => position: Bytes,
+        /// To begin: what stands for the other cluster and its table.
+        7 => target: u64,
     }
 }
 

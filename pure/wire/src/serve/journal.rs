@@ -44,10 +44,10 @@ pub(super) fn read(request: &JournalRead) -> Result<Read, Denied> {
 }
 
 pub(super) fn write(request: &JournalWrite) -> Result<Write, Denied> {
-    let JournalWrite { action, id, cluster, bytes_max, .. } = *request;
+    let JournalWrite { action, id, cluster, target, bytes_max, .. } = *request;
     let round = u32::try_from(request.round).map_err(|_| INVALID)?;
     Ok(Write::Journal(match action {
-        JOURNAL_BEGIN => journal::JournalWrite::Begin { id, round, cluster, bytes_max },
+        JOURNAL_BEGIN => journal::JournalWrite::Begin { id, round, cluster, target, bytes_max },
         JOURNAL_REACHED => journal::JournalWrite::Reached { id, round, position: position(&request.position)? },
         JOURNAL_END => journal::JournalWrite::End { id },
         _ => return Err(INVALID),
@@ -73,6 +73,7 @@ pub(super) fn reply(status: Status, page: JournalPage, ident: &Ident<'_>) -> Jou
         error: status.code(),
         phase: page.phase as i32,
         round: page.round as i32,
+        target: page.target,
         changes,
         position: page.position.map(|position| position.encoded()).unwrap_or_default(),
         has_more: page.has_more,

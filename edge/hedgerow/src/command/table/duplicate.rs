@@ -190,7 +190,7 @@ async fn lasting(client: &Client, name: &str, to: &str) -> Result<Duplication> {
 /// Waits until a node has seen to it. Where none does, as none has a section for any cluster, this process does it.
 async fn remove(client: &Client, name: &str, to: &str, id: u64) -> Result<()> {
     for _ in 0..REMOVAL_MAX.as_millis() / REMOVAL_INTERVAL.as_millis() {
-        if option(&options_of(client, name).await?, to)?.is_none() {
+        if option(&options_of(client, name).await?, to)?.is_none_or(|found| found.id != id) {
             return Ok(());
         }
         crate::runtime::sleep(REMOVAL_INTERVAL).await;
