@@ -4,9 +4,10 @@ use super::*;
 use hedgerow_client::{Check, Error, ErrorKind, Expiry, Mutation, Reserve, Result, ScanOptions};
 
 const TABLE: &str = "orders";
+const DUPLICATION: &str = "table=orders id=1 round=1 state=paused journal_bytes=1048576";
 
 /// What everybody tries: operations on [`TABLE`], and which rights on it each needs, all of them.
-pub(crate) const ON_ROWS: [(&str, &[&str]); 14] = [
+pub(crate) const ON_ROWS: [(&str, &[&str]); 17] = [
     ("get", &["read"]),
     ("multi_get", &["read"]),
     ("batch_get", &["read"]),
@@ -21,9 +22,12 @@ pub(crate) const ON_ROWS: [(&str, &[&str]); 14] = [
     ("check_and_set", &["read", "write"]),
     ("check_and_mutate", &["read", "write"]),
     ("map", &[]),
+    ("journal", &["read", "write", "admin"]),
+    ("end_of_journal", &["read", "write", "admin"]),
+    ("foreign_changes", &["read", "write", "admin"]),
 ];
 /// The same of administrative ones, and which right each needs.
-pub(crate) const ON_TABLES: [(&str, &str); 24] = [
+pub(crate) const ON_TABLES: [(&str, &str); 26] = [
     ("set_option", "admin"),
     ("transfer", "admin"),
     ("prefer_leader", "admin"),
@@ -48,13 +52,16 @@ pub(crate) const ON_TABLES: [(&str, &str); 24] = [
     ("recall_renamed", "cluster-admin"),
     ("fault", "cluster-admin"),
     ("nothing", "cluster-admin"),
+    ("duplicate", "cluster-admin"),
+    ("duplicate_no_more", "cluster-admin"),
 ];
 /// Everybody, and what they have been given.
-const USERS: [(&str, &[&str]); 9] = [
+const USERS: [(&str, &[&str]); 10] = [
     ("reader", &["read:orders"]),
     ("writer", &["write:ord*"]),
     ("both", &["read:*", "write:orders"]),
     ("manager", &["admin:orders"]),
+    ("owner", &["read:orders", "write:orders", "admin:orders"]),
     ("watcher", &["monitor"]),
     ("chief", &["cluster-admin"]),
     ("member", &["@clerks"]),
@@ -107,6 +114,10 @@ pub(crate) async fn on_rows(client: &Client, what: &str) -> Result<()> {
             table.check_and_mutate("k", Check::absent("gone"), [mutation]).await.map(drop)
         }
         "map" => Ok(()),
+        "journal" => client.open_journals(TABLE).await?.read(0, 7, 1).await.map(drop),
+        "end_of_journal" => client.open_journals(TABLE).await?.end(0, 7).await,
+        // Of no change at all: whoever may is told that this is nothing.
+        "foreign_changes" => or_not_possible(client.open_journals(TABLE).await?.duplicate(0, 1, Vec::new()).await),
         other => panic!("{other}"),
     }
 }
@@ -144,6 +155,8 @@ pub(crate) async fn on_tables(client: &Client, what: &str) -> Result<()> {
         "recall_renamed" => or_not_possible(by_command("recall_table", r#"{"id":1,"name":"other"}"#).await),
         "fault" => or_not_possible(by_command(what, "{}").await),
         "nothing" => or_not_possible(by_command("no_such_command", "{}").await),
+        "duplicate" => client.set_option(TABLE, "duplicate.west", DUPLICATION).await,
+        "duplicate_no_more" => client.set_option(TABLE, "duplicate.west", "").await,
         "reads" | "slow" | "throttle" => by_command(what, "{}").await,
         other => panic!("{other}"),
     }
