@@ -216,6 +216,7 @@ fn replies() -> Vec<(Method, Reply)> {
         "Check" => Method::CheckAndSet,
         "Count" => Method::SortKeyCount,
         "Scan" => Method::GetScanner,
+        "Journal" => Method::HedgerowJournalRead,
         _ => *Method::ALL.iter().find(|method| format!("{method:?}") == name).expect("it is named after its call"),
     };
     let mut replies: Vec<_> = reply_kinds().into_iter().map(|(name, reply)| (method_of(name), reply)).collect();
