@@ -189,7 +189,7 @@ impl Carrier {
             ..JournalWrite::default()
         };
         journals.write(*partition, begin).await.map_err(|error| error.to_string())?;
-        self.told = (0, Bytes::new());
+        (self.told, self.reached) = ((0, Bytes::new()), Bytes::new());
         tracing::info!(table, cluster, partition, "a duplication begins");
         Ok(())
     }

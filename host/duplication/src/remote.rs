@@ -45,7 +45,10 @@ impl Cluster {
 
     /// What was renewed, such as a password, is looked at anew by the next one where nodes do not answer, or not this client.
     async fn forget_after(&self, error: &Error, member: &Member) {
-        if matches!(error.kind(), ErrorKind::NotAllowed | ErrorKind::Unreachable | ErrorKind::Timeout) {
+        if matches!(
+            error.kind(),
+            ErrorKind::NotAllowed | ErrorKind::Unreachable | ErrorKind::Timeout | ErrorKind::FailedPrecondition
+        ) {
             self.member.lock().await.take_if(|known| known.client.id() == member.client.id());
         }
     }

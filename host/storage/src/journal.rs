@@ -14,13 +14,17 @@ use crate::layout::{DATA, JOURNAL, JOURNAL_KEY, TOMBSTONE, split_stamped, split_
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hedgerow_types::codec::encode_changes;
 use hedgerow_types::error::Status;
-use hedgerow_types::journal::{Change, DUPLICATION_COUNT_MAX, JournalWrite, Phase, Position, Stamp, stamp_after};
+use hedgerow_types::journal::{
+    Change, DUPLICATION_COUNT_MAX, JournalWrite, Phase, Position, STAMP_AHEAD_MAX, Stamp, stamp_after, stamp_seconds,
+};
 use hedgerow_types::op::Mutation;
 use std::collections::BTreeMap;
 
 const VERSION: u8 = 1;
 /// Bytes of a journal entry before its changes.
 pub(crate) const ENTRY_HEADER_SIZE: usize = 9;
+/// Numbers of duplications that have ended which are kept: what begins late does not begin them again.
+const ENDED_MAX: usize = 16;
 /// Entries that a write removes at most, of those that nobody needs any more. More than one, so that the journal shrinks.
 const TRIMMED_BY_WRITE_MAX: u64 = 64;
 /// The same of a write that says how far a duplication is. Many more than a page of a duplication can have entries of some size.
@@ -40,6 +44,8 @@ pub(crate) struct Journal {
 pub(crate) struct State {
     /// The latest stamp given, or seen in a foreign change.
     pub(crate) clock: Stamp,
+    /// When the first duplication of the partition began: rows without stamps count as changed then. 0 = none has.
+    pub(crate) base: Stamp,
     /// Number of the cluster.
     pub(crate) cluster: u64,
     /// Number of the last entry; entries count from 1.
@@ -50,6 +56,8 @@ pub(crate) struct State {
     pub(crate) trimmed: u64,
     /// By their numbers.
     pub(crate) duplications: Vec<Duplication>,
+    /// Those that ended last.
+    pub(crate) ended: Vec<u64>,
 }
 
 /// One duplication, and how far it has come.
@@ -115,6 +123,20 @@ impl Journal {
         state.clock = state.clock.max(stamp);
     }
 
+    /// What rows without stamps count as.
+    pub(crate) fn base(&self) -> Stamp {
+        self.state.as_ref().map_or(0, |state| state.base)
+    }
+
+    /// The log's time was far ahead and is set back to `now`: stamps go back as well, since the other side would take none of that time.
+    pub(crate) fn set_back(&mut self, now: u32) {
+        if let Some(state) =
+            self.state.as_mut().filter(|it| stamp_seconds(it.clock) > now.saturating_add(STAMP_AHEAD_MAX))
+        {
+            state.clock = stamp_after(0, now);
+        }
+    }
+
     /// Number of this cluster, if the partition has heard of it.
     pub(crate) fn cluster(&self) -> Option<u64> {
         self.state.as_ref().map(|state| state.cluster).filter(|cluster| *cluster != 0)
@@ -131,13 +153,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Changes what is kept.
-    pub(crate) fn change(&mut self, write: &JournalWrite, batch: &mut Batch) -> Status {
+    /// Changes what is kept, at `now`.
+    pub(crate) fn change(&mut self, write: &JournalWrite, now: u32, batch: &mut Batch) -> Status {
         let status = match write {
             JournalWrite::Begin { cluster: 0, .. } => Status::InvalidArgument,
             JournalWrite::Begin { id, round, cluster, target, bytes_max } => {
                 let begun = Begun { id: *id, round: *round, target: *target, bytes_max: *bytes_max };
-                self.state.get_or_insert_default().begin(begun, *cluster)
+                self.state.get_or_insert_default().begin(begun, *cluster, now)
             }
             JournalWrite::Reached { id, round, position } => match self.state.as_mut() {
                 Some(state) => state.reach(*id, *round, position),
@@ -145,7 +167,7 @@ impl Journal {
             },
             JournalWrite::End { id } => {
                 if let Some(state) = self.state.as_mut() {
-                    state.duplications.retain(|it| it.id != *id);
+                    state.end(*id);
                 }
                 Status::Ok
             }
@@ -177,7 +199,7 @@ impl Journal {
 }
 
 impl State {
-    fn begin(&mut self, begun: Begun, cluster: u64) -> Status {
+    fn begin(&mut self, begun: Begun, cluster: u64, now: u32) -> Status {
         let Begun { id, round, target, bytes_max } = begun;
         if self.cluster == 0 {
             self.cluster = cluster;
@@ -188,7 +210,12 @@ impl State {
         let position = match self.duplications.binary_search_by_key(&id, |it| it.id) {
             Ok(position) => position,
             Err(_) if self.duplications.len() >= DUPLICATION_COUNT_MAX => return Status::InvalidArgument,
+            Err(_) if self.ended.contains(&id) => return Status::InvalidArgument,
             Err(position) => {
+                if self.base == 0 {
+                    self.clock = stamp_after(self.clock, now);
+                    self.base = self.clock;
+                }
                 let (entry, bytes) = (self.entries, self.bytes);
                 let copied = Bytes::new();
                 let phase = Phase::Copying;
@@ -205,6 +232,16 @@ impl State {
             *known = Duplication { round, target, phase, copied, entry, bytes, ..known.clone() };
         }
         Status::Ok
+    }
+
+    fn end(&mut self, id: u64) {
+        let count = self.duplications.len();
+        self.duplications.retain(|it| it.id != id);
+        if self.duplications.len() < count {
+            let over = (self.ended.len() + 1).saturating_sub(ENDED_MAX);
+            self.ended.drain(..over);
+            self.ended.push(id);
+        }
     }
 
     fn reach(&mut self, id: u64, round: u32, position: &Position) -> Status {
@@ -280,7 +317,8 @@ impl State {
     fn encode(&self) -> BytesMut {
         let mut out = BytesMut::new();
         out.put_u8(VERSION);
-        [self.clock, self.cluster, self.entries, self.bytes, self.trimmed].into_iter().for_each(|it| out.put_u64(it));
+        let numbers = [self.clock, self.base, self.cluster, self.entries, self.bytes, self.trimmed];
+        numbers.into_iter().for_each(|it| out.put_u64(it));
         out.put_u8(self.duplications.len() as u8);
         for it in &self.duplications {
             out.put_u64(it.id);
@@ -293,6 +331,8 @@ impl State {
             out.put_u32(it.copied.len() as u32);
             out.put_slice(&it.copied);
         }
+        out.put_u8(self.ended.len() as u8);
+        self.ended.iter().for_each(|id| out.put_u64(*id));
         out
     }
 
@@ -313,14 +353,20 @@ impl State {
     }
 
     fn take(row: &mut Bytes) -> Option<Self> {
-        if row.len() < 42 || row.get_u8() != VERSION {
+        if row.len() < 50 || row.get_u8() != VERSION {
             return None;
         }
         let mut number = || row.get_u64();
-        let (clock, cluster, entries, bytes, trimmed) = (number(), number(), number(), number(), number());
+        let (clock, base, cluster) = (number(), number(), number());
+        let (entries, bytes, trimmed) = (number(), number(), number());
         let count = row.get_u8();
         let duplications = (0..count).map(|_| Duplication::take(row)).collect::<Option<_>>()?;
-        Some(Self { clock, cluster, entries, bytes, trimmed, duplications })
+        let count = usize::from(row.try_get_u8().ok()?);
+        if count > ENDED_MAX || row.len() < 8 * count {
+            return None;
+        }
+        let ended = (0..count).map(|_| row.get_u64()).collect();
+        Some(Self { clock, base, cluster, entries, bytes, trimmed, duplications, ended })
     }
 }
 
@@ -363,14 +409,19 @@ fn mutation_of(suffix: &[u8], value: Option<&[u8]>) -> Result<Mutation, EngineEr
     Ok(Mutation::Put { suffix, value: Bytes::copy_from_slice(data), expire_at })
 }
 
-/// The change that the row `key` = `value` of the cluster `cluster` stands for, a live or a removed one.
-pub(crate) fn change_of(key: &[u8], value: &[u8], cluster: u64) -> Result<Option<Change>, EngineError> {
+/// The change that the row `key` = `value` stands for, a live or a removed one. One without a stamp was changed at `base`.
+pub(crate) fn change_of(
+    key: &[u8],
+    value: &[u8],
+    (base, cluster): (Stamp, u64),
+) -> Result<Option<Change>, EngineError> {
     let (suffix, (stamp, origin), value) = match key {
         [DATA, suffix @ ..] => (suffix, split_stamped(value)?.1, Some(value)),
         [TOMBSTONE, suffix @ ..] => (suffix, split_tombstone(value)?.1, None),
         _ => return Ok(None),
     };
     let origin = if origin == 0 { cluster } else { origin };
+    let stamp = if stamp == 0 { base } else { stamp };
     Ok(Some(Change { stamp, origin, mutation: mutation_of(suffix, value)? }))
 }
 
@@ -393,19 +444,24 @@ mod tests {
             Duplication { id: 4, phase: Phase::Copying, copied: Bytes::from_static(b"dkey"), ..following.clone() };
         let overrun = Duplication { id: 9, phase: Phase::Overrun, entry: 1, bytes: 0, ..following.clone() };
         let duplications = vec![following, copying, overrun];
-        State { clock: 1 << 40, cluster: 2, entries: 8, bytes: 900, trimmed: 5, duplications }
+        State { clock: 1 << 40, base: 9, cluster: 2, entries: 8, bytes: 900, trimmed: 5, duplications, ended: vec![1] }
     }
 
     #[test]
     fn the_stored_form_is_fixed() {
         let mut state = state();
         state.duplications.truncate(1);
-        let numbers = [&[1][..], &(1u64 << 40).to_be_bytes(), &[0, 0, 0, 0, 0, 0, 0, 2], &[0, 0, 0, 0, 0, 0, 0, 8]];
+        let numbers = [&[1][..], &(1u64 << 40).to_be_bytes(), &[0, 0, 0, 0, 0, 0, 0, 9], &[0, 0, 0, 0, 0, 0, 0, 2]];
+        let entries = [0, 0, 0, 0, 0, 0, 0, 8];
         let counts = [&[0, 0, 0, 0, 0, 0, 3, 132][..], &[0, 0, 0, 0, 0, 0, 0, 5], &[1]];
         let it =
             [&[0, 0, 0, 0, 0, 0, 0, 3][..], &[0, 0, 0, 4], &[0, 0, 0, 0, 0, 0, 0, 7], &[0, 0, 0, 0, 0, 0, 0, 5], &[2]];
         let at = [&[0, 0, 0, 0, 0, 0, 0, 6][..], &[0, 0, 0, 0, 0, 0, 2, 188], &[0, 0, 0, 0]];
-        assert_eq!(state.encode(), [numbers.concat(), counts.concat(), it.concat(), at.concat()].concat());
+        let ended = [1, 0, 0, 0, 0, 0, 0, 0, 1];
+        assert_eq!(
+            state.encode(),
+            [&numbers.concat()[..], &entries, &counts.concat(), &it.concat(), &at.concat(), &ended].concat()
+        );
         assert_eq!(entry_key(0x0102), [b'n', 0, 0, 0, 0, 0, 0, 1, 2]);
         let entry = [&[1, 0, 0, 0, 0, 0, 0, 0, 9][..], b"changes"].concat();
         assert_eq!(split_entry(&entry_key(7), &entry).expect("own form"), (7, 9, &b"changes"[..]));

@@ -374,6 +374,7 @@ impl Partition {
         self.applied.now = log_time_after(before, proposal.now, proposal.is_agreed);
         if self.applied.now < before {
             tracing::warn!(seconds = before - self.applied.now, "the time of a log was ahead and is set back");
+            self.journal.set_back(self.applied.now);
             // What was not durable before is not for that: this permits nothing more.
             self.permit_drops(self.drops_until.min(self.applied.now.saturating_sub(DROP_DELAY)));
         }

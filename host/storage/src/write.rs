@@ -8,7 +8,9 @@ use crate::layout::{self, DATA, Stamped, TOMBSTONE};
 use crate::partition::LOOKUP_COST;
 use bytes::Bytes;
 use hedgerow_types::error::Status;
-use hedgerow_types::journal::{Change, Duplicate, STAMP_AHEAD_MAX, Stamp, TOMBSTONE_SECONDS, is_later, stamp_seconds};
+use hedgerow_types::journal::{
+    Change, Duplicate, EXPIRED_SECONDS, STAMP_AHEAD_MAX, Stamp, TOMBSTONE_SECONDS, is_later, stamp_seconds,
+};
 use hedgerow_types::op::{Check, ExpireAt, Mutation, Write, WriteDetail, WriteReply};
 use hedgerow_types::time::is_expired;
 use std::collections::BTreeMap;
@@ -61,7 +63,7 @@ impl Writer<'_> {
                 self.check_and_mutate(prefix, check, mutations, *return_check_value)
             }
             Write::Duplicate(duplicate) => self.duplicate(duplicate),
-            Write::Journal(write) => Ok(reply(self.journal.change(write, self.batch), WriteDetail::None)),
+            Write::Journal(write) => Ok(reply(self.journal.change(write, self.now, self.batch), WriteDetail::None)),
         }
     }
 
@@ -156,7 +158,14 @@ impl Writer<'_> {
             // What comes back is this cluster's own again.
             let stamped = (*stamp, if origin == here { 0 } else { *origin });
             match mutation {
-                Mutation::Put { value, expire_at, .. } => self.put_stamped((&[], suffix), value, *expire_at, stamped),
+                Mutation::Put { value, expire_at, .. } => {
+                    self.put_stamped((&[], suffix), value, *expire_at, stamped);
+                    // It comes so late that the row is forgotten at once. What is told again after it is not.
+                    if is_expired(*expire_at, self.now) {
+                        let forget_at = self.now.saturating_add(EXPIRED_SECONDS);
+                        self.batch.put(&[&[TOMBSTONE], suffix], &[&layout::tombstone(forget_at, stamped)]);
+                    }
+                }
                 Mutation::Remove { .. } => self.remove_stamped((&[], suffix), stamped),
             }
         }
@@ -172,6 +181,8 @@ impl Writer<'_> {
     fn last_change(&mut self, suffix: &[u8]) -> Result<Option<Stamped>, EngineError> {
         let row = self.find(&layout::data_key(&[suffix]))?;
         let row = row.map(|row| layout::remembered(&row)).transpose()?;
+        let base = self.journal.base();
+        let row = row.map(|(until, stamped)| (until, if stamped.0 == 0 { (base, 0) } else { stamped }));
         let removed =
             self.find(&[&[TOMBSTONE], suffix].concat())?.map(|row| layout::split_tombstone(&row)).transpose()?;
         let known = |it: Option<(u32, Stamped)>| it.filter(|(until, _)| !is_expired(*until, self.now)).map(|it| it.1);

@@ -3,10 +3,13 @@
 use super::View;
 use crate::engine::{Direction, EngineError, KeyRange};
 use crate::journal::{State, change_of, entry_key, split_entry};
-use crate::layout::{DATA, JOURNAL, JOURNAL_KEY, TOMBSTONE};
+use crate::layout::{DATA, JOURNAL, JOURNAL_KEY, TOMBSTONE, data_key, split_stamped, split_tombstone};
 use bytes::Bytes;
 use hedgerow_types::codec::decode_changes;
-use hedgerow_types::journal::{DUPLICATE_CHANGES_MAX, JournalPage, JournalRead, Phase, Position, stamp_seconds};
+use hedgerow_types::journal::{
+    Change, DUPLICATE_CHANGES_MAX, EXPIRED_SECONDS, JournalPage, JournalRead, Phase, Position, Stamp, stamp_seconds,
+};
+use hedgerow_types::op::Mutation;
 use std::ops::ControlFlow;
 
 impl View<'_> {
@@ -29,7 +32,7 @@ impl View<'_> {
         }
         match from {
             Position::Copying(key) => {
-                let end = self.copy(&key, state.cluster, read, &mut page)?;
+                let end = self.copy(&key, (state.base, state.cluster), read, &mut page)?;
                 page.has_more = end.is_some() || state.entries > duplication.entry;
                 page.position = Some(end.map_or_else(|| duplication.behind_copy(), Position::Copying));
             }
@@ -47,7 +50,7 @@ impl View<'_> {
     fn copy(
         &self,
         after: &[u8],
-        cluster: u64,
+        unstamped: (Stamp, u64),
         read: &JournalRead,
         page: &mut JournalPage,
     ) -> Result<Option<Bytes>, EngineError> {
@@ -61,7 +64,7 @@ impl View<'_> {
             let range = KeyRange { start: &start, end: Some(&end), is_bulk: true };
             let mut last = None;
             self.rows_of(range, |key, value| {
-                page.changes.extend(change_of(key, value, cluster)?);
+                page.changes.extend(change_of(key, value, unstamped)?);
                 size += key.len() + value.len();
                 let is_full = size >= read.bytes_max as usize || page.changes.len() >= DUPLICATE_CHANGES_MAX;
                 last = is_full.then(|| Bytes::copy_from_slice(key));
@@ -93,7 +96,30 @@ impl View<'_> {
             size += key.len() + value.len();
             Ok(size >= read.bytes_max as usize || page.changes.len() >= DUPLICATE_CHANGES_MAX)
         })?;
+        for change in std::mem::take(&mut page.changes) {
+            page.changes.extend(self.still_told(change)?);
+        }
         Ok(position)
+    }
+
+    /// What is told for `change`. One that is so old that a row which overruled it may be forgotten by now, at either side, is told only if it
+    /// is what the row still is; what came after it is told by itself, and where there is no row any more, there was none to come.
+    fn still_told(&self, change: Change) -> Result<Option<Change>, EngineError> {
+        if stamp_seconds(change.stamp).saturating_add(EXPIRED_SECONDS) > self.now {
+            return Ok(Some(change));
+        }
+        let suffix = change.mutation.suffix();
+        let mut present =
+            self.rows.get(&data_key(&[suffix]))?.map(|row| split_stamped(&row).map(|it| it.1)).transpose()?;
+        if present.is_none() {
+            let removed = self.rows.get(&[&[TOMBSTONE], &suffix[..]].concat())?;
+            present = removed.map(|row| split_tombstone(&row).map(|it| it.1)).transpose()?;
+        }
+        self.look(suffix.len())?;
+        Ok(match present {
+            Some((stamp, _)) => (stamp == change.stamp).then_some(change),
+            None => Some(Change { mutation: Mutation::Remove { suffix: suffix.clone() }, ..change }),
+        })
     }
 
     /// Shows `visit` the rows of `range` until it has enough.

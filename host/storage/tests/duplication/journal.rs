@@ -2,7 +2,7 @@
 
 use crate::common::{Fixture, Store, bytes};
 use crate::*;
-use hedgerow_types::journal::{DUPLICATION_COUNT_MAX, Phase, STAMP_AHEAD_MAX};
+use hedgerow_types::journal::{DUPLICATE_CHANGES_MAX, DUPLICATION_COUNT_MAX, Phase, STAMP_AHEAD_MAX};
 
 crate::suite! {
     a_journal_that_becomes_too_long_is_given_up_and_the_writes_go_on
@@ -80,14 +80,17 @@ fn what_all_were_told_is_removed_a_bounded_part_with_each_write<F: Fixture>() {
     }
     assert_eq!(store.entry_count() as u64, COUNT, "the copy's end is where the journal began");
     let page = store.page(1 << 20);
-    assert_eq!(page.changes.len(), 1_000, "so many in a page at most");
+    assert_eq!(page.changes.len(), DUPLICATE_CHANGES_MAX, "so many in a page at most");
     store.write_all(NOW, [reached(ID, &page)]);
-    assert_eq!(store.entry_count() as u64, COUNT - 1_000);
+    assert_eq!(store.entry_count() as u64, COUNT - DUPLICATE_CHANGES_MAX as u64);
     store.write_all(NOW, [Write::Journal(JournalWrite::End { id: ID })]);
     let left = store.entry_count() as u64;
-    assert!(left > 0 && left < COUNT - 1_000 - 4_000, "{left} entries left");
+    assert!(left > 0 && left < COUNT - DUPLICATE_CHANGES_MAX as u64 - 4_000, "{left} entries left");
     assert_eq!(store.page(1).phase, Phase::Absent);
     assert!(store.page(1).known.is_empty());
+    // What says so late does not bring it back.
+    assert_eq!(store.write(NOW, begin(ID, 1, HERE, NO_LIMIT)), Status::InvalidArgument);
+    assert_eq!(store.page(1).phase, Phase::Absent);
     while store.entry_count() > 0 {
         let before = store.entry_count();
         store.write_all(NOW, [put("a", "v", 0)]);

@@ -13,6 +13,9 @@ crate::suite! {
     who_knows_no_position_goes_on_where_the_partition_is
     a_row_that_one_write_changes_twice_is_told_as_the_write_left_it
     a_late_change_does_not_bring_back_what_has_expired
+    what_comes_after_a_long_break_and_again_does_not_either
+    rows_of_before_win_against_what_the_target_had
+    what_expired_during_a_long_break_is_gone_there_too
 }
 
 /// Writes of every kind, three of which change nothing.
@@ -80,7 +83,9 @@ fn rows_of_before_are_copied_with_their_expiry<F: Fixture>() {
     let pages = carry(&mut source, &mut target, NOW, 1);
     assert_eq!(pages[0].phase, Phase::Copying);
     let changes: Vec<&Change> = pages.iter().flat_map(|page| &page.changes).collect();
-    assert!(changes.len() >= 8 && changes.iter().all(|it| (it.stamp, it.origin) == (0, HERE)), "{changes:?}");
+    // As if all had been changed when the duplication began.
+    let begun = u64::from(NOW) << STAMP_COUNT_BITS;
+    assert!(changes.len() >= 8 && changes.iter().all(|it| (it.stamp, it.origin) == (begun, HERE)), "{changes:?}");
     assert_equal(&source, &target, NOW);
     // A table that was empty has nothing to copy, and follows at once.
     let mut empty = Store::<F>::new();
@@ -201,4 +206,44 @@ fn a_late_change_does_not_bring_back_what_has_expired<F: Fixture>() {
         assert_eq!(target.value("a", NOW + later), None, "{later} s later");
         assert_equal(&source, &target, NOW + later);
     }
+}
+
+/// The target hears of both hours after the second has expired, and of the first again after that.
+fn what_comes_after_a_long_break_and_again_does_not_either<F: Fixture>() {
+    let later = NOW + 2 * EXPIRED_SECONDS;
+    let mut target = Store::<F>::new();
+    let for_ever = foreign(NOW, HERE, set("a", "for ever", 0));
+    let for_a_while = foreign(NOW + 1, HERE, set("a", "for a while", NOW + 60));
+    target.write_all(later, [duplicate(THERE, &[for_ever.clone(), for_a_while])]);
+    target.compact();
+    target.write_all(later, [duplicate(THERE, &[for_ever])]);
+    assert_eq!(target.value("a", later), None);
+}
+
+/// Whatever their clusters' numbers are, and whether the target's rows have stamps already.
+fn rows_of_before_win_against_what_the_target_had<F: Fixture>() {
+    for has_stamps in [false, true] {
+        let (mut source, mut target) = (Store::<F>::new(), Store::<F>::new());
+        if has_stamps {
+            target.write_all(NOW, [begin(9, 1, THERE, NO_LIMIT)]);
+        }
+        target.write_all(NOW, [put("a", "of before", 0), put("b", "v", 0), remove("b")]);
+        source.write_all(NOW + 10, [put("a", "loaded", 0), put("b", "loaded", 0), begin(ID, 1, HERE, NO_LIMIT)]);
+        carry(&mut source, &mut target, NOW + 10, 1 << 20);
+        assert_eq!(source.checksum(NOW + 10), target.checksum(NOW + 10), "with stamps: {has_stamps}");
+    }
+}
+
+/// The source does not have the row any more by the time it is told, and the target has an older one.
+fn what_expired_during_a_long_break_is_gone_there_too<F: Fixture>() {
+    let (mut source, mut target) = (Store::<F>::new(), Store::<F>::new());
+    source.write_all(NOW, [begin(ID, 1, HERE, NO_LIMIT), put("a", "for ever", 0), put("b", "for ever", 0)]);
+    carry(&mut source, &mut target, NOW, 1 << 20);
+    source.write_all(NOW + 1, [put("a", "for a while", NOW + 60), put("b", "of then", 0)]);
+    let later = NOW + 3 * EXPIRED_SECONDS;
+    source.write_all(later, [put("b", "of now", 0)]);
+    source.compact();
+    carry(&mut source, &mut target, later, 1 << 20);
+    assert_eq!((target.value("a", later), target.value("b", later)), (None, Some(bytes("of now"))));
+    assert_eq!(source.checksum(later), target.checksum(later));
 }
