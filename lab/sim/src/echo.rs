@@ -54,9 +54,11 @@ impl Echo {
         lock(&self.0).failure.clone()
     }
 
-    fn task(&self, source: Client, plan: Plan) -> Task {
+    fn task(&self, addresses: Arc<[String]>, id: u64, plan: Plan) -> Task {
         let progress = self.0.clone();
         Box::pin(async move {
+            // Here, where its chance is the run's.
+            let source = client(&addresses, id);
             let ended = plan.run(&source, &progress).await;
             let mut progress = lock(&progress);
             (progress.is_done, progress.failure) = (true, ended.err());
@@ -190,7 +192,7 @@ impl World {
             start_after: Duration::from_millis(random.below(2_000)),
         };
         let id = random.next_u64() | 1;
-        self.executor.spawn(OWNER, echo.task(client(&addresses, id), plan));
+        self.executor.spawn(OWNER, echo.task(addresses, id, plan));
         self.echo = Some(echo);
         self.run_clients();
     }
