@@ -18,7 +18,8 @@ use hedgerow_wire::{Body, Reply, Text};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
 use tokio::time::Instant;
 
 /// Least time between the starts of two queries for the same map.
@@ -39,8 +40,8 @@ pub(crate) struct Routes {
     state: Mutex<State>,
     /// What plain handles share that profiles hedge.
     profiled: OnceLock<Arc<Hedging>>,
-    /// Counts finished refreshes.
-    finished: watch::Sender<u64>,
+    /// Tells those who wait that a refresh has ended, in the order in which they came: a simulated run is to be the same each time.
+    finished: Arc<Notify>,
 }
 
 #[derive(Debug)]
@@ -140,7 +141,7 @@ impl Routes {
                 sequences: FxHashMap::default(),
             }),
             profiled: OnceLock::new(),
-            finished: watch::Sender::new(0),
+            finished: Arc::default(),
         }
     }
 
@@ -264,8 +265,8 @@ impl Routes {
 
     /// Starts fetching the map unless that is under way; the result becomes true when it has been fetched.
     pub(crate) fn refresh(self: &Arc<Self>) -> Refresh {
-        let mut finished = self.finished.subscribe();
-        let before = *finished.borrow_and_update();
+        // Before the state is looked at: an end that comes after it is heard of.
+        let finished = Arc::clone(&self.finished).notified_owned();
         let mut state = lock(&self.state);
         if !state.is_refreshing {
             state.is_refreshing = true;
@@ -275,7 +276,7 @@ impl Routes {
             let finish = Finish(self.clone());
             spawn(async move { finish.0.run_refresh(start).await });
         }
-        Refresh { finished, before }
+        Refresh { finished }
     }
 
     async fn run_refresh(&self, start: Instant) {
@@ -316,21 +317,19 @@ struct Finish(Arc<Routes>);
 impl Drop for Finish {
     fn drop(&mut self) {
         lock(&self.0.state).is_refreshing = false;
-        self.0.finished.send_modify(|count| *count += 1);
+        self.0.finished.notify_waiters();
     }
 }
 
 /// A refresh under way.
 pub(crate) struct Refresh {
-    finished: watch::Receiver<u64>,
-    before: u64,
+    finished: OwnedNotified,
 }
 
 impl Refresh {
     /// Waits for its end, successful or not.
-    pub(crate) async fn wait(mut self) {
-        // An error means that the table's last handle is gone: nobody waits then.
-        let _ = self.finished.wait_for(|count| *count > self.before).await;
+    pub(crate) async fn wait(self) {
+        self.finished.await;
     }
 }
 
