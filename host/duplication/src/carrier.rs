@@ -153,7 +153,8 @@ impl Carrier {
         };
         let phase = u8::try_from(page.phase).ok().and_then(Phase::from_code);
         let phase = phase.ok_or_else(|| format!("the partition is in a phase that is not known, {}", page.phase))?;
-        if phase == Phase::Absent || page.round < self.work.duplication.round as i32 {
+        let is_moved = phase == Phase::Copying && page.target != target;
+        if phase == Phase::Absent || page.round < self.work.duplication.round as i32 || is_moved {
             self.begin(&journals, target).await?;
             return Ok(Duration::ZERO);
         }

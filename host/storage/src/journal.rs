@@ -227,7 +227,9 @@ impl State {
         let (entry, bytes) = (self.entries, self.bytes);
         let known = &mut self.duplications[position];
         known.bytes_max = bytes_max;
-        if round > known.round {
+        // What is copied to a table that is not there any more is copied to the one that is.
+        let is_moved = round == known.round && known.phase == Phase::Copying && target != known.target;
+        if round > known.round || is_moved {
             let (phase, copied) = (Phase::Copying, Bytes::new());
             *known = Duplication { round, target, phase, copied, entry, bytes, ..known.clone() };
         }

@@ -122,7 +122,7 @@ impl Position {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JournalWrite {
     /// The journal is kept for this duplication from now on, and all rows are to be copied. Changes nothing but its limit if it has
-    /// begun this round, or a later one.
+    /// begun this round, or a later one, unless it still copies, and to another table.
     Begin {
         /// Its number.
         id: u64,
@@ -130,7 +130,7 @@ pub enum JournalWrite {
         round: u32,
         /// Number of this cluster.
         cluster: u64,
-        /// What stands for the other cluster and its table: another one has been told nothing. Kept from the first beginning of the round.
+        /// What stands for the other cluster and its table: another one has been told nothing. Kept from when the copy began.
         target: u64,
         /// Bytes of the journal that are kept for it. Beyond them it is given up, and must begin anew.
         bytes_max: u64,

@@ -7,6 +7,7 @@ use hedgerow_types::journal::{DUPLICATE_CHANGES_MAX, DUPLICATION_COUNT_MAX, Phas
 crate::suite! {
     a_journal_that_becomes_too_long_is_given_up_and_the_writes_go_on
     a_new_round_copies_anew_and_the_same_round_does_not
+    a_copy_to_another_table_begins_anew
     what_all_were_told_is_removed_a_bounded_part_with_each_write
     entries_stay_for_the_duplication_that_is_furthest_behind
     foreign_changes_trim_a_journal_as_well
@@ -66,6 +67,23 @@ fn a_new_round_copies_anew_and_the_same_round_does_not<F: Fixture>() {
     assert_eq!(store.page(1 << 20), page);
     store.write_all(NOW, [put("a", "v", 0)]);
     assert_eq!(store.page(1).phase, Phase::Overrun);
+}
+
+/// As long as rows are copied; what follows a table does not go on with another one.
+fn a_copy_to_another_table_begins_anew<F: Fixture>() {
+    let to =
+        |target| Write::Journal(JournalWrite::Begin { id: ID, round: 1, cluster: HERE, target, bytes_max: NO_LIMIT });
+    let mut store = Store::<F>::new();
+    store.write_all(NOW, (0..10).map(|it| put(&it.to_string(), "v", 0)));
+    store.write_all(NOW, [to(5)]);
+    let first = store.page(1);
+    store.write_all(NOW, [reached(ID, &first), to(5)]);
+    assert_ne!(store.page(1), first);
+    store.write_all(NOW, [to(6)]);
+    assert_eq!((store.page(1).changes, store.page(1).target), (first.changes, 6));
+    carry(&mut store, &mut Store::<F>::new(), NOW, 1 << 20);
+    store.write_all(NOW, [to(7)]);
+    assert_eq!((store.page(1).phase, store.page(1).target), (Phase::Following, 6));
 }
 
 fn what_all_were_told_is_removed_a_bounded_part_with_each_write<F: Fixture>() {

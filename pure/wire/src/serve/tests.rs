@@ -438,6 +438,7 @@ fn a_status_alone_answers_every_storage_call() {
             Reply::MultiRemove(reply) => reply.error,
             Reply::Incr(reply) => reply.error,
             Reply::Check(reply) => reply.error,
+            Reply::Journal(reply) => reply.error,
             other => {
                 assert!(!is_storage || method.is_one_way(), "{method:?}: {other:?}");
                 continue;
