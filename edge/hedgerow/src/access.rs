@@ -1,7 +1,8 @@
 //! How a command gets at single nodes: by what its connections are encrypted with, and by its user's password if it has one.
 
-use anyhow::{Result, bail};
-use hedgerow_client::{Client, ClientOptions, ClientTls, Credentials, ErrorKind};
+use anyhow::{Context as _, Result, bail};
+use hedgerow_client::{Client, ClientOptions, ClientTls, ClusterName, Credentials, ErrorKind};
+use std::path::Path;
 use std::time::Duration;
 
 /// How long a node may take to answer.
@@ -12,6 +13,18 @@ const ANSWER_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct Access {
     pub(crate) tls: Option<ClientTls>,
     pub(crate) credentials: Option<Credentials>,
+}
+
+/// What certificates call the cluster: as it is given or, if it is not, as the authority's own says. `settings` are called so where they are given.
+pub(crate) fn cluster_name(
+    given: Option<&str>,
+    ca: &Path,
+    settings: (&'static str, &'static str),
+) -> Result<ClusterName> {
+    match given {
+        Some(name) => ClusterName::new(name).context(settings.0),
+        None => ClusterName::of_authority(ca).context(settings.1),
+    }
 }
 
 impl Access {

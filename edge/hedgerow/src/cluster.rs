@@ -1,12 +1,12 @@
 //! The cluster that a command talks to, and the connection to it.
 
-use crate::access::Access;
+use crate::access::{Access, cluster_name};
 use crate::duration::seconds;
 use crate::output::Output;
 use crate::password::CredentialArguments;
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
-use hedgerow_client::{Client, ClientOptions, ClientTls, ClientTlsFiles, ClusterName, ErrorKind, Labels};
+use hedgerow_client::{Client, ClientOptions, ClientTls, ClientTlsFiles, ErrorKind, Labels};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -85,10 +85,7 @@ impl TlsArguments {
             ensure!(!has_other, "with TLS, --tls-ca says who is believed");
             return Ok(None);
         };
-        let cluster = match &self.tls_cluster {
-            Some(name) => ClusterName::new(name).context("--tls-cluster")?,
-            None => ClusterName::of_authority(&ca).context("--tls-ca")?,
-        };
+        let cluster = cluster_name(self.tls_cluster.as_deref(), &ca, ("--tls-cluster", "--tls-ca"))?;
         Ok(Some(ClientTlsFiles { cluster, ca, identity, revoked: self.tls_revoked.clone() }))
     }
 }

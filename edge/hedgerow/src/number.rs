@@ -33,6 +33,14 @@ pub(crate) fn count(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("{text:?} is not a whole number, such as 8"))
 }
 
+/// A whole number with one of these units behind it, times what the unit stands for. A unit that others end with comes after them.
+pub(crate) fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    units.iter().find_map(|(unit, factor)| {
+        let number: u64 = text.strip_suffix(unit)?.trim().parse().ok()?;
+        number.checked_mul(*factor)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -115,6 +115,14 @@ impl Journals {
         taken(reply, "the journal does not take it: another cluster, too many duplications, or a place that never was")
     }
 
+    /// Ends a duplication in all partitions, one after the other.
+    pub async fn end_everywhere(&self, id: u64) -> Result<()> {
+        for partition in 0..self.partition_count() {
+            self.end(partition, id).await?;
+        }
+        Ok(())
+    }
+
     /// Ends a duplication in a partition.
     pub async fn end(&self, partition: PartitionIndex, id: u64) -> Result<()> {
         self.write(partition, JournalWrite { action: JOURNAL_END, id, ..JournalWrite::default() }).await

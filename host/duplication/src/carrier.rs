@@ -1,6 +1,7 @@
 //! One partition's changes on their way to one other cluster.
 
 use crate::remote::Remote;
+use crate::sometimes::Sometimes;
 use bytes::Bytes;
 use futures_util::future::join;
 use hedgerow_client::Client;
@@ -29,8 +30,6 @@ const PAGES_OF_TURN: u32 = 16;
 const ERROR_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// How often a duplication is looked at that must begin anew.
 const OVERRUN_PAUSE: Duration = Duration::from_secs(5);
-/// How often it is logged what goes on to be wrong.
-const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
 /// What a carrier is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +73,7 @@ pub(crate) struct Carrier {
     next: Option<JournalReply>,
     idle_pause: Duration,
     error_pause: Duration,
-    logged_at: Option<Instant>,
+    failures: Sometimes,
 }
 
 impl Carrier {
@@ -92,7 +91,7 @@ impl Carrier {
             next: None,
             idle_pause: IDLE_PAUSES.0,
             error_pause: ERROR_PAUSES.0,
-            logged_at: None,
+            failures: Sometimes::default(),
         }
     }
 
@@ -151,7 +150,7 @@ impl Carrier {
             Some(page) => page,
             None => self.read(&journals, self.told.clone()).await?,
         };
-        let phase = u8::try_from(page.phase).ok().and_then(Phase::from_code);
+        let phase = page.known_phase();
         let phase = phase.ok_or_else(|| format!("the partition is in a phase that is not known, {}", page.phase))?;
         let is_moved = phase == Phase::Copying && page.target != target;
         if phase == Phase::Absent || page.round < self.work.duplication.round as i32 || is_moved {
@@ -244,11 +243,9 @@ impl Carrier {
     }
 
     fn log(&mut self, error: &str) {
-        if self.logged_at.is_some_and(|at| present() - at < LOG_INTERVAL) {
-            return;
+        if self.failures.is_due() {
+            let Work { table, cluster, partition, .. } = &self.work;
+            tracing::warn!(table, cluster, partition, error, "a duplication does not go on; it is tried again");
         }
-        self.logged_at = Some(present());
-        let Work { table, cluster, partition, .. } = &self.work;
-        tracing::warn!(table, cluster, partition, error, "a duplication does not go on; it is tried again");
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::carrier::{Carrier, Means, Work, turns};
 use crate::remote::{Cluster, Remote};
-use hedgerow_client::duplication::{Instant, pause, present, spawn};
+use crate::sometimes::Sometimes;
+use hedgerow_client::duplication::{pause, spawn};
 use hedgerow_client::{Client, Error, ErrorKind, TableStatus};
-use hedgerow_placement::duplication::{Duplication, OPTION_PREFIX, State};
+use hedgerow_placement::duplication::{Duplication, OPTION_PREFIX, State, option_name};
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,8 +15,6 @@ use tokio::sync::Semaphore;
 
 /// How often the tables are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often it is logged that they cannot be.
-const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
 /// A client of another cluster, or why there is none.
 pub type Connecting = Pin<Box<dyn Future<Output = Result<Client, String>> + Send>>;
@@ -31,7 +30,7 @@ pub struct Duplicator {
     make_source: Source,
     /// `None` = to be made.
     source: Option<Client>,
-    logged_at: Option<Instant>,
+    failures: Sometimes,
     /// Where the node serves clients, as the cluster's status says it.
     own: String,
     connect: Connect,
@@ -57,11 +56,10 @@ impl Drop for Carried {
 impl Duplicator {
     /// For the node that serves clients at `own`. `make_source` gives clients of its cluster that may do everything with its tables.
     pub fn new(make_source: Source, own: String, connect: Connect) -> Self {
-        let (source, logged_at) = (None, None);
         Self {
             make_source,
-            source,
-            logged_at,
+            source: None,
+            failures: Sometimes::default(),
             own,
             connect,
             carried: BTreeMap::new(),
@@ -74,9 +72,8 @@ impl Duplicator {
     pub async fn run(mut self) {
         loop {
             if let Err(error) = self.look_as_client().await
-                && self.logged_at.is_none_or(|at| present() - at >= LOG_INTERVAL)
+                && self.failures.is_due()
             {
-                self.logged_at = Some(present());
                 tracing::warn!(error, "the tables to duplicate are not known");
             }
             pause(LOOK_INTERVAL).await;
@@ -171,12 +168,9 @@ impl Duplicator {
         if !leads {
             return Ok(());
         }
-        let journals = source.open_journals(&table.name).await?;
-        for partition in &table.partitions {
-            journals.end(partition.index, duplication.id).await?;
-        }
+        source.open_journals(&table.name).await?.end_everywhere(duplication.id).await?;
         // Another one may have its place by now.
-        let option = format!("{OPTION_PREFIX}{cluster}");
+        let option = option_name(cluster);
         let present = source.describe_table(&table.name).await?;
         if present.options.get(&option) != table.options.get(&option) {
             return Ok(());

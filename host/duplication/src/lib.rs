@@ -14,5 +14,6 @@
 mod carrier;
 mod duplicator;
 mod remote;
+mod sometimes;
 
 pub use duplicator::{Connect, Connecting, Duplicator, Source};

@@ -76,14 +76,6 @@ pub(crate) struct Duplication {
     pub(crate) bytes: u64,
 }
 
-/// What a beginning says.
-struct Begun {
-    id: u64,
-    round: u32,
-    target: u64,
-    bytes_max: u64,
-}
-
 impl Duplication {
     pub(crate) fn position(&self) -> Position {
         match self.phase {
@@ -158,8 +150,18 @@ impl Journal {
         let status = match write {
             JournalWrite::Begin { cluster: 0, .. } => Status::InvalidArgument,
             JournalWrite::Begin { id, round, cluster, target, bytes_max } => {
-                let begun = Begun { id: *id, round: *round, target: *target, bytes_max: *bytes_max };
-                self.state.get_or_insert_default().begin(begun, *cluster, now)
+                let state = self.state.get_or_insert_default();
+                let begun = Duplication {
+                    id: *id,
+                    round: *round,
+                    target: *target,
+                    bytes_max: *bytes_max,
+                    phase: Phase::Copying,
+                    copied: Bytes::new(),
+                    entry: state.entries,
+                    bytes: state.bytes,
+                };
+                state.begin(begun, *cluster, now)
             }
             JournalWrite::Reached { id, round, position } => match self.state.as_mut() {
                 Some(state) => state.reach(*id, *round, position),
@@ -199,39 +201,33 @@ impl Journal {
 }
 
 impl State {
-    fn begin(&mut self, begun: Begun, cluster: u64, now: u32) -> Status {
-        let Begun { id, round, target, bytes_max } = begun;
+    /// `begun` is kept from now on, if nothing is that goes before it.
+    fn begin(&mut self, begun: Duplication, cluster: u64, now: u32) -> Status {
         if self.cluster == 0 {
             self.cluster = cluster;
         }
         if self.cluster != cluster {
             return Status::InvalidArgument;
         }
-        let position = match self.duplications.binary_search_by_key(&id, |it| it.id) {
+        let position = match self.duplications.binary_search_by_key(&begun.id, |it| it.id) {
             Ok(position) => position,
             Err(_) if self.duplications.len() >= DUPLICATION_COUNT_MAX => return Status::InvalidArgument,
-            Err(_) if self.ended.contains(&id) => return Status::InvalidArgument,
+            Err(_) if self.ended.contains(&begun.id) => return Status::InvalidArgument,
             Err(position) => {
                 if self.base == 0 {
                     self.clock = stamp_after(self.clock, now);
                     self.base = self.clock;
                 }
-                let (entry, bytes) = (self.entries, self.bytes);
-                let copied = Bytes::new();
-                let phase = Phase::Copying;
-                let begun = Duplication { id, round, target, bytes_max, phase, copied, entry, bytes };
                 self.duplications.insert(position, begun);
                 return Status::Ok;
             }
         };
-        let (entry, bytes) = (self.entries, self.bytes);
         let known = &mut self.duplications[position];
-        known.bytes_max = bytes_max;
+        known.bytes_max = begun.bytes_max;
         // What is copied to a table that is not there any more is copied to the one that is.
-        let is_moved = round == known.round && known.phase == Phase::Copying && target != known.target;
-        if round > known.round || is_moved {
-            let (phase, copied) = (Phase::Copying, Bytes::new());
-            *known = Duplication { round, target, phase, copied, entry, bytes, ..known.clone() };
+        let is_moved = begun.round == known.round && known.phase == Phase::Copying && begun.target != known.target;
+        if begun.round > known.round || is_moved {
+            *known = begun;
         }
         Status::Ok
     }

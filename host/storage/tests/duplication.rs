@@ -3,6 +3,8 @@
 
 mod common;
 
+pub(crate) use common::suite;
+
 #[path = "duplication/journal.rs"]
 mod journal;
 #[path = "duplication/one_way.rs"]
@@ -20,19 +22,6 @@ use hedgerow_storage::{ApplyOutcome, Partition};
 use hedgerow_types::error::Status;
 use hedgerow_types::journal::{Change, Duplicate, JournalPage, JournalRead, JournalWrite, Position, STAMP_COUNT_BITS};
 use hedgerow_types::op::{Check, Mutation, Read, ReadReply, Write};
-
-/// Runs each test in the list over both engines.
-macro_rules! suite {
-    ($($name:ident)*) => {
-        mod memory {
-            $(#[test] fn $name() { super::$name::<crate::common::Memory>(); })*
-        }
-        mod rocks {
-            $(#[test] fn $name() { super::$name::<crate::common::Rocks>(); })*
-        }
-    };
-}
-pub(crate) use suite;
 
 /// Numbers of two clusters.
 const HERE: u64 = 1;

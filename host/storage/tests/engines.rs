@@ -256,14 +256,7 @@ fn readers_see_whole_batches_while_one_thread_writes<F: Fixture>() {
     });
 }
 
-macro_rules! suite {
-    ($($name:ident)*) => {
-        mod memory { $(#[test] fn $name() { super::$name::<super::Memory>(); })* }
-        mod rocks { $(#[test] fn $name() { super::$name::<super::Rocks>(); })* }
-    };
-}
-
-suite! {
+common::suite! {
     later_changes_of_a_batch_win
     a_scan_stays_in_its_range_both_ways
     a_flush_survives_a_crash_and_the_rest_is_lost

@@ -3,35 +3,7 @@
 
 mod common;
 
-/// What an engine that stands before another one passes on as it is.
-macro_rules! pass_on {
-    () => {
-        fn flush(&self) -> Result<(), EngineError> {
-            self.engine.flush()
-        }
-
-        fn checkpoint(&self, into: &Path) -> Result<(), EngineError> {
-            self.engine.checkpoint(into)
-        }
-
-        fn set_expire_floor(&self, seconds: u32) {
-            self.engine.set_expire_floor(seconds);
-        }
-
-        fn snapshot(&self) -> Result<std::sync::Arc<dyn hedgerow_storage::Snapshot>, EngineError> {
-            self.engine.snapshot()
-        }
-
-        fn compact(&self) -> Result<(), EngineError> {
-            self.engine.compact()
-        }
-
-        fn stats(&self) -> EngineStats {
-            self.engine.stats()
-        }
-    };
-}
-pub(crate) use pass_on;
+pub(crate) use common::{pass_on, suite};
 
 #[path = "partition/bounded.rs"]
 mod bounded;
@@ -49,19 +21,6 @@ use common::{Fixture, Store, anonymous, entry};
 use hedgerow_storage::ApplyOutcome;
 use hedgerow_types::error::Status;
 use hedgerow_types::op::{Proposal, Read, ReadReply, Row, Write, WriteReply};
-
-/// Runs each test in the list over both engines.
-macro_rules! suite {
-    ($($name:ident)*) => {
-        mod memory {
-            $(#[test] fn $name() { super::$name::<crate::common::Memory>(); })*
-        }
-        mod rocks {
-            $(#[test] fn $name() { super::$name::<crate::common::Rocks>(); })*
-        }
-    };
-}
-pub(crate) use suite;
 
 /// A storage key under the prefix `k`.
 fn key(suffix: &str) -> Bytes {

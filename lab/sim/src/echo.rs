@@ -3,14 +3,15 @@
 
 use crate::machine::address_of_machine;
 use crate::owner::OWNER;
+use crate::progress::Progress;
 use crate::protocol::TABLE_NAME;
 use crate::world::World;
-use hedgerow_client::simulation::{self, Task};
+use hedgerow_client::simulation;
 use hedgerow_client::{Client, ClientOptions, Error, Reserve, ScanOptions, TableSpec};
 use hedgerow_duplication::{Connect, Duplicator};
-use hedgerow_placement::duplication::{Duplication, OPTION_PREFIX, State};
+use hedgerow_placement::duplication::{Duplication, OPTION_PREFIX, State, option_name};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What the cluster calls itself as the one to tell.
@@ -23,49 +24,6 @@ const PARTITIONS: [u32; 2] = [2, 8];
 const LOOKS_MAX: u32 = 600;
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a run knows of it.
-#[derive(Clone, Debug, Default)]
-pub struct Echo(Arc<Mutex<Progress>>);
-
-#[derive(Debug, Default)]
-struct Progress {
-    is_stopped: bool,
-    is_done: bool,
-    failure: Option<String>,
-}
-
-fn lock(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
-    progress.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Echo {
-    /// Tells it to compare, and to put everything away.
-    pub fn stop(&self) {
-        lock(&self.0).is_stopped = true;
-    }
-
-    /// Whether everything is put away.
-    pub fn is_done(&self) -> bool {
-        lock(&self.0).is_done
-    }
-
-    /// What is wrong.
-    pub fn failure(&self) -> Option<String> {
-        lock(&self.0).failure.clone()
-    }
-
-    fn task(&self, addresses: Arc<[String]>, id: u64, plan: Plan) -> Task {
-        let progress = self.0.clone();
-        Box::pin(async move {
-            // Here, where its chance is the run's.
-            let source = client(&addresses, id);
-            let ended = plan.run(&source, &progress).await;
-            let mut progress = lock(&progress);
-            (progress.is_done, progress.failure) = (true, ended.err());
-        })
-    }
-}
-
 /// What is drawn for a run.
 struct Plan {
     spec: TableSpec,
@@ -76,12 +34,12 @@ struct Plan {
 }
 
 impl Plan {
-    async fn run(mut self, source: &Client, progress: &Mutex<Progress>) -> Result<(), String> {
+    async fn run(mut self, source: &Client, progress: &Progress) -> Result<(), String> {
         simulation::sleep(self.start_after).await;
         self.spec.if_not_exists = true;
         persist(|| source.create_table(ECHO, &self.spec)).await;
         self.say(source).await;
-        while !lock(progress).is_stopped {
+        while !progress.is_stopped() {
             simulation::sleep(LOOK_INTERVAL).await;
             if self.starts_again {
                 self.duplication.round += 1;
@@ -103,7 +61,7 @@ impl Plan {
 
     /// Has the table's option say what is drawn.
     async fn say(&self, source: &Client) {
-        let (option, value) = (format!("{OPTION_PREFIX}{CLUSTER}"), self.duplication.to_string());
+        let (option, value) = (option_name(CLUSTER), self.duplication.to_string());
         persist(|| source.set_option(TABLE_NAME, &option, &value)).await;
     }
 
@@ -157,7 +115,7 @@ async fn rows(client: &Client, table: &str) -> Result<BTreeMap<Key, Vec<u8>>, Er
 impl World {
     /// Lets somebody duplicate the clients' table from now on.
     pub(crate) fn add_echo(&mut self) {
-        let (echo, mut random) = (Echo::default(), self.random.fork());
+        let (echo, mut random) = (Progress::default(), self.random.fork());
         let addresses: Arc<[String]> = (0..self.plan.machine_count).map(address_of_machine).collect();
         for own in addresses.iter() {
             let (own, id) = (own.clone(), random.next_u64() | 1);
@@ -192,8 +150,15 @@ impl World {
             start_after: Duration::from_millis(random.below(2_000)),
         };
         let id = random.next_u64() | 1;
-        self.executor.spawn(OWNER, echo.task(addresses, id, plan));
-        self.echo = Some(echo);
+        let progress = echo.clone();
+        let task = async move {
+            // Here, where its chance is the run's.
+            let source = client(&addresses, id);
+            let ended = plan.run(&source, &progress).await;
+            progress.end(ended);
+        };
+        self.executor.spawn(OWNER, Box::pin(task));
+        self.beside.push(echo);
         self.run_clients();
     }
 }

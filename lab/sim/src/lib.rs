@@ -61,6 +61,7 @@ pub mod once;
 pub mod operator;
 pub mod oracle;
 pub mod owner;
+pub mod progress;
 pub mod protocol;
 pub mod queue;
 pub mod reading;

@@ -4,6 +4,7 @@
 
 use crate::history::Content;
 use crate::machine::address_of_machine;
+use crate::progress::Progress;
 use crate::protocol;
 use hedgerow_client::simulation::{self, Task};
 use hedgerow_client::{
@@ -42,15 +43,13 @@ const NEWS_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What a run knows of it.
 #[derive(Clone, Debug, Default)]
-pub struct Owner(Arc<Mutex<State>>);
-
-#[derive(Debug, Default)]
-struct State {
-    is_stopped: bool,
-    is_done: bool,
-    failure: Option<String>,
-    counts: BTreeMap<&'static str, u64>,
+pub struct Owner {
+    pub(crate) progress: Progress,
+    counts: Arc<Mutex<Counts>>,
 }
+
+/// How often it did what.
+type Counts = BTreeMap<&'static str, u64>;
 
 /// What a row may hold.
 #[derive(Clone, Debug, Default)]
@@ -153,7 +152,7 @@ impl Opened {
 impl Owner {
     /// Its task, in a cluster of so many machines where tables have so many replicas.
     pub fn task(&self, machine_count: usize, replica_count: u32, mut random: Random) -> Task {
-        let state = self.0.clone();
+        let (progress, counts) = (self.progress.clone(), Arc::clone(&self.counts));
         let addresses: Vec<String> = (0..machine_count).map(address_of_machine).collect();
         let options = ClientOptions {
             operation_timeout: Duration::from_secs(1),
@@ -169,43 +168,29 @@ impl Owner {
             };
             let names = NAMES.map(String::from);
             let (last_id, last_value, kept, spent) = (0, 0, Vec::new(), Vec::new());
-            let mut life = Life { client, replica_count, random, state, names, spent, last_id, last_value, kept };
+            let mut life =
+                Life { client, replica_count, random, progress, counts, names, spent, last_id, last_value, kept };
             let ended = life.run().await;
-            let mut state = lock(&life.state);
-            (state.is_done, state.failure) = (true, ended.err());
+            life.progress.end(ended);
         })
     }
 
-    /// Tells it to put everything away, once it is through with what it does.
-    pub fn stop(&self) {
-        lock(&self.0).is_stopped = true;
-    }
-
-    /// Whether everything is put away.
-    pub fn is_done(&self) -> bool {
-        lock(&self.0).is_done
-    }
-
-    /// What it was told that cannot be.
-    pub fn failure(&self) -> Option<String> {
-        lock(&self.0).failure.clone()
-    }
-
     /// How often it did what.
-    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
-        lock(&self.0).counts.clone()
+    pub fn counts(&self) -> Counts {
+        lock(&self.counts).clone()
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(counts: &Mutex<Counts>) -> MutexGuard<'_, Counts> {
+    counts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Life {
     client: Client,
     replica_count: u32,
     random: Random,
-    state: Arc<Mutex<State>>,
+    progress: Progress,
+    counts: Arc<Mutex<Counts>>,
     names: [String; NAMES.len()],
     /// Names that are not used any more.
     spent: Vec<String>,
@@ -531,11 +516,11 @@ impl Life {
     }
 
     fn is_stopped(&self) -> bool {
-        lock(&self.state).is_stopped
+        self.progress.is_stopped()
     }
 
     fn count(&self, what: &'static str) {
-        *lock(&self.state).counts.entry(what).or_default() += 1;
+        *lock(&self.counts).entry(what).or_default() += 1;
     }
 
     fn number(&mut self) -> usize {

@@ -2,13 +2,13 @@
 
 use crate::client::{Client, Pace};
 use crate::clock::{MILLISECOND, SECOND};
-use crate::echo::Echo;
 use crate::ending::LAST_READER;
 use crate::engine::EngineKind;
 use crate::history::{History, Operation, Time};
 use crate::invariant::{check_converged, check_logs};
 use crate::line::Caller;
 use crate::owner::Owner;
+use crate::progress::Progress;
 use crate::protocol;
 use crate::scenario::{Plan, Scenario};
 use crate::stats::Stats;
@@ -178,11 +178,8 @@ impl World {
 
     /// The other tables are dropped before everything is compared.
     fn put_tables_away(&mut self) {
-        self.owner.iter().for_each(Owner::stop);
-        self.echo.iter().for_each(Echo::stop);
-        let is_over = self.wait(TABLES_AWAY_MAX, |world| {
-            world.owner.as_ref().is_none_or(Owner::is_done) && world.echo.as_ref().is_none_or(Echo::is_done)
-        });
+        self.beside.iter().for_each(Progress::stop);
+        let is_over = self.wait(TABLES_AWAY_MAX, |world| world.beside.iter().all(Progress::is_done));
         if !is_over && self.failure.is_none() {
             self.fail("without any fault tables could not be dropped".into());
         }

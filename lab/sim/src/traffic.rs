@@ -2,11 +2,11 @@
 //! and passed on.
 
 use crate::client::{Client, Told};
-use crate::echo::Echo;
 use crate::history::{Answer, Call, Operation, Outcome, Time};
 use crate::line::Caller;
 use crate::machine::machine_of_socket;
 use crate::owner::{OWNER, Owner};
+use crate::progress::Progress;
 use crate::protocol;
 use crate::survey::{Failed, Surveyed};
 use crate::tap::{Arrived, Left};
@@ -94,14 +94,15 @@ impl World {
     pub(crate) fn add_owner(&mut self) {
         let (owner, random) = (Owner::default(), self.random.fork());
         self.executor.spawn(OWNER, owner.task(self.plan.machine_count, self.plan.replica_count, random));
+        self.beside.push(owner.progress.clone());
         self.owner = Some(owner);
         self.run_clients();
     }
 
     fn look_at_clients(&mut self) {
         let now = self.queue.now();
-        let failures = [self.owner.as_ref().and_then(Owner::failure), self.echo.as_ref().and_then(Echo::failure)];
-        for why in failures.into_iter().flatten() {
+        let failures: Vec<String> = self.beside.iter().filter_map(Progress::failure).collect();
+        for why in failures {
             self.break_promise(why);
         }
         for client in 0..self.clients.len() {

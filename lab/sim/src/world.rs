@@ -2,7 +2,6 @@
 
 use crate::client::Client;
 use crate::clock::MICROSECOND;
-use crate::echo::Echo;
 use crate::executor::Executor;
 use crate::greeting::Links;
 use crate::history::{History, Operation, Time};
@@ -15,6 +14,7 @@ use crate::network::{Packet, Wire};
 use crate::operator::Operator;
 use crate::oracle::Oracle;
 use crate::owner::Owner;
+use crate::progress::Progress;
 use crate::protocol;
 use crate::queue::Queue;
 use crate::scenario::{Plan, Scenario};
@@ -82,8 +82,8 @@ pub struct World {
     pub(crate) operator: Operator,
     /// Who creates and drops tables meanwhile, if anybody does.
     pub(crate) owner: Option<Owner>,
-    /// Who duplicates the clients' table, if anybody does.
-    pub(crate) echo: Option<Echo>,
+    /// Those who do something beside the clients, and are to end before everything is compared.
+    pub(crate) beside: Vec<Progress>,
     pub(crate) nemesis: Option<Nemesis>,
     pub(crate) history: History,
     /// Operations for which there was no time.
@@ -122,7 +122,7 @@ impl World {
             workload: Workload::new(plan, random.fork()),
             operator: Operator::default(),
             owner: None,
-            echo: None,
+            beside: Vec::new(),
             nemesis,
             history: History::default(),
             late: Vec::new(),

@@ -12,6 +12,11 @@ use std::str::FromStr;
 
 /// What the names of these options begin with. The other cluster's name follows.
 pub const OPTION_PREFIX: &str = "duplicate.";
+/// The name of the option that says how a table is duplicated to the cluster called so.
+pub fn option_name(cluster: &str) -> String {
+    format!("{OPTION_PREFIX}{cluster}")
+}
+
 /// [`Duplication::journal_bytes`] unless somebody says it: 256 MiB.
 pub const JOURNAL_BYTES_DEFAULT: u64 = 256 << 20;
 

@@ -8,7 +8,7 @@ use crate::command::status;
 use crate::duration::seconds;
 use crate::encoding::Encoding;
 use crate::exit::Exit;
-use crate::number::count;
+use crate::number::{count, with_unit};
 use crate::output::{Output, columns, print, print_result, say};
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
@@ -170,11 +170,7 @@ impl From<Kind> for TableKind {
 /// Whole seconds, from a number with a unit.
 fn reserve(text: &str) -> Result<u64, String> {
     const UNITS: [(&str, u64); 4] = [("min", 60), ("s", 1), ("h", 3_600), ("d", 86_400)];
-    let seconds = UNITS.iter().find_map(|(unit, seconds)| {
-        let number: u64 = text.strip_suffix(unit)?.trim().parse().ok()?;
-        number.checked_mul(*seconds)
-    });
-    let seconds = seconds.ok_or_else(|| {
+    let seconds = with_unit(text, &UNITS).ok_or_else(|| {
         format!("{text:?} is not a duration: a whole number with s, min, h or d behind it is, for example 7d")
     })?;
     if seconds == 0 { Err("to keep nothing, say --now".to_owned()) } else { Ok(seconds) }

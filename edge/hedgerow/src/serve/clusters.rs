@@ -1,8 +1,9 @@
 //! Other clusters that this node's tables may be duplicated to: the sections `[clusters.NAME]` of its configuration.
 
 use super::config::check_address;
+use crate::access::cluster_name;
 use anyhow::{Context as _, Result, bail, ensure};
-use hedgerow_client::{ClientOptions, ClientTls, ClientTlsFiles, ClusterName, Credentials};
+use hedgerow_client::{ClientOptions, ClientTls, ClientTlsFiles, Credentials};
 use hedgerow_placement::duplication::check_cluster_name;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -88,10 +89,7 @@ impl TlsSection {
             (None, None) => None,
             (Some(_), None) | (None, Some(_)) => bail!("tls.certificate and tls.key go together"),
         };
-        let cluster = match &cluster {
-            Some(name) => ClusterName::new(name).context("tls.cluster")?,
-            None => ClusterName::of_authority(&ca).context("tls.ca")?,
-        };
+        let cluster = cluster_name(cluster.as_deref(), &ca, ("tls.cluster", "tls.ca"))?;
         Ok(ClientTlsFiles { cluster, ca, identity, revoked })
     }
 }

@@ -2,13 +2,14 @@
 //! docs/configuration.md.
 
 use super::clusters::{self, ClusterSection, RemoteCluster};
+use crate::access::cluster_name;
 use anyhow::{Context, bail, ensure};
 use hedgerow_node::config::{
     AuditFile, DROP_RESERVE_SECONDS, DROP_RESERVE_SECONDS_MAX, LOG_RETAINED_BYTES, RightsMode, UserLimits,
 };
 use hedgerow_node::{Config, LogLayout, SlowLimits};
 use hedgerow_storage::RocksSettings;
-use hedgerow_tls::{ClusterName, Mode, NodeTls, NodeTlsFiles};
+use hedgerow_tls::{Mode, NodeTls, NodeTlsFiles};
 use hedgerow_types::NodeId;
 use hedgerow_wal::Durability;
 use serde::Deserialize;
@@ -311,10 +312,7 @@ impl Tls {
     }
 
     fn load(self, node: u16) -> anyhow::Result<NodeTls> {
-        let cluster = match &self.cluster {
-            Some(name) => ClusterName::new(name).context("tls.cluster")?,
-            None => ClusterName::of_authority(&self.ca).context("tls.ca")?,
-        };
+        let cluster = cluster_name(self.cluster.as_deref(), &self.ca, ("tls.cluster", "tls.ca"))?;
         let mode = match self.mode {
             TlsMode::Permissive => Mode::Permissive,
             TlsMode::Required => Mode::Required,

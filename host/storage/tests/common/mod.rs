@@ -1,5 +1,5 @@
 //! Both engines behind one fixture: somewhere to open them, and a way to crash them.
-#![allow(dead_code, unreachable_pub, reason = "each test crate uses its part")]
+#![allow(dead_code, unreachable_pub, unused_imports, unused_macros, reason = "each test crate uses its part")]
 #![allow(clippy::disallowed_methods, reason = "a crash of RocksDB is a copy of its files")]
 
 pub mod model;
@@ -18,6 +18,49 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Runs each test in the list over both engines.
+macro_rules! suite {
+    ($($name:ident)*) => {
+        mod memory {
+            $(#[test] fn $name() { super::$name::<crate::common::Memory>(); })*
+        }
+        mod rocks {
+            $(#[test] fn $name() { super::$name::<crate::common::Rocks>(); })*
+        }
+    };
+}
+pub(crate) use suite;
+
+/// What an engine that stands before another one passes on as it is.
+macro_rules! pass_on {
+    () => {
+        fn flush(&self) -> Result<(), EngineError> {
+            self.engine.flush()
+        }
+
+        fn checkpoint(&self, into: &Path) -> Result<(), EngineError> {
+            self.engine.checkpoint(into)
+        }
+
+        fn set_expire_floor(&self, seconds: u32) {
+            self.engine.set_expire_floor(seconds);
+        }
+
+        fn snapshot(&self) -> Result<std::sync::Arc<dyn hedgerow_storage::Snapshot>, EngineError> {
+            self.engine.snapshot()
+        }
+
+        fn compact(&self) -> Result<(), EngineError> {
+            self.engine.compact()
+        }
+
+        fn stats(&self) -> EngineStats {
+            self.engine.stats()
+        }
+    };
+}
+pub(crate) use pass_on;
 
 /// An engine kind with its storage.
 pub trait Fixture {

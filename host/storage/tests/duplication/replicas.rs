@@ -2,7 +2,7 @@
 
 use crate::common::{Fixture, Memory, Store, anonymous, bytes, entry};
 use crate::*;
-use hedgerow_storage::{Batch, Direction, Engine, EngineError, EngineStats, KeyRange, RowVisitor, Snapshot};
+use hedgerow_storage::{Batch, Direction, Engine, EngineError, EngineStats, KeyRange, RowVisitor};
 use hedgerow_types::ClientId;
 use hedgerow_types::journal::Phase;
 use hedgerow_types::log::Entry;
@@ -189,29 +189,7 @@ impl Engine for FailingOnce {
         self.engine.write(batch)
     }
 
-    fn flush(&self) -> Result<(), EngineError> {
-        self.engine.flush()
-    }
-
-    fn checkpoint(&self, into: &Path) -> Result<(), EngineError> {
-        self.engine.checkpoint(into)
-    }
-
-    fn set_expire_floor(&self, seconds: u32) {
-        self.engine.set_expire_floor(seconds);
-    }
-
-    fn snapshot(&self) -> Result<Arc<dyn Snapshot>, EngineError> {
-        self.engine.snapshot()
-    }
-
-    fn compact(&self) -> Result<(), EngineError> {
-        self.engine.compact()
-    }
-
-    fn stats(&self) -> EngineStats {
-        self.engine.stats()
-    }
+    crate::common::pass_on!();
 }
 
 /// A replica whose engine fails once, at any call, has in the end what the others have, and meanwhile what its engine has.

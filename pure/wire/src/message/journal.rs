@@ -4,6 +4,7 @@ use super::message;
 use crate::value::Text;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use hedgerow_types::journal::Phase;
 
 message! {
     /// A row as a write left it.
@@ -92,6 +93,13 @@ message! {
         6 => position: Bytes,
         /// To begin: what stands for the other cluster and its table.
         7 => target: u64,
+    }
+}
+
+impl JournalReply {
+    /// Where the duplication is; `None` if this version does not know it.
+    pub fn known_phase(&self) -> Option<Phase> {
+        u8::try_from(self.phase).ok().and_then(Phase::from_code)
     }
 }
 

@@ -2,12 +2,13 @@
 
 use crate::cluster::ClusterArguments;
 use crate::exit::Refused;
+use crate::number::with_unit;
 use crate::output::{columns, print_result, say};
 use anyhow::Result;
 use clap::Subcommand;
 use hedgerow_client::Client;
 use hedgerow_env::os::random_u64;
-use hedgerow_placement::duplication::{Duplication, OPTION_PREFIX, State, check_cluster_name};
+use hedgerow_placement::duplication::{Duplication, OPTION_PREFIX, State, check_cluster_name, option_name};
 use hedgerow_types::journal::Phase;
 use hedgerow_wire::message::JournalReply;
 use serde_json::{Value, json};
@@ -81,12 +82,10 @@ pub(crate) enum DuplicateCommand {
 }
 
 fn size(text: &str) -> Result<u64, String> {
-    let bytes = UNITS.iter().find_map(|(unit, bytes)| {
-        let number: u64 = text.strip_suffix(unit)?.trim().parse().ok()?;
-        number.checked_mul(*bytes)
-    });
     let is_allowed = |bytes: &u64| (1 << 20..=1 << 40).contains(bytes);
-    bytes.filter(is_allowed).ok_or_else(|| format!("{text:?} is not a size from 1MiB to 1TiB, such as 256MiB or 2GiB"))
+    with_unit(text, &UNITS)
+        .filter(is_allowed)
+        .ok_or_else(|| format!("{text:?} is not a size from 1MiB to 1TiB, such as 256MiB or 2GiB"))
 }
 
 /// Runs a command about duplications.
@@ -160,7 +159,7 @@ fn say_done(cluster: &ClusterArguments, (name, to): (&str, &str), duplication: &
 }
 
 async fn set(client: &Client, name: &str, to: &str, duplication: &Duplication) -> Result<()> {
-    Ok(client.set_option(name, &format!("{OPTION_PREFIX}{to}"), &duplication.to_string()).await?)
+    Ok(client.set_option(name, &option_name(to), &duplication.to_string()).await?)
 }
 
 /// What the options of the table say.
@@ -170,7 +169,7 @@ async fn options_of(client: &Client, name: &str) -> Result<Options> {
 
 /// What they say of the duplication to this cluster.
 fn option(options: &Options, to: &str) -> Result<Option<Duplication>> {
-    Ok(options.get(&format!("{OPTION_PREFIX}{to}")).map(|value| value.parse()).transpose()?)
+    Ok(options.get(&option_name(to)).map(|value| value.parse()).transpose()?)
 }
 
 async fn existing(client: &Client, name: &str, to: &str) -> Result<Duplication> {
@@ -195,11 +194,8 @@ async fn remove(client: &Client, name: &str, to: &str, id: u64) -> Result<()> {
         }
         crate::runtime::sleep(REMOVAL_INTERVAL).await;
     }
-    let journals = client.open_journals(name).await?;
-    for partition in 0..journals.partition_count() {
-        journals.end(partition, id).await?;
-    }
-    Ok(client.set_option(name, &format!("{OPTION_PREFIX}{to}"), "").await?)
+    client.open_journals(name).await?.end_everywhere(id).await?;
+    Ok(client.set_option(name, &option_name(to), "").await?)
 }
 
 /// How far the table's partitions are; `None` for one that does not say it.
@@ -225,7 +221,7 @@ fn phase_of(page: &JournalReply, duplication: &Duplication) -> Phase {
     if i64::from(page.round) < i64::from(duplication.round) {
         return Phase::Absent;
     }
-    u8::try_from(page.phase).ok().and_then(Phase::from_code).unwrap_or_default()
+    page.known_phase().unwrap_or_default()
 }
 
 /// How far a duplication is.
