@@ -49,8 +49,13 @@ impl Cluster {
             error.kind(),
             ErrorKind::NotAllowed | ErrorKind::Unreachable | ErrorKind::Timeout | ErrorKind::FailedPrecondition
         ) {
-            self.member.lock().await.take_if(|known| known.client.id() == member.client.id());
+            self.forget(member).await;
         }
+    }
+
+    /// The next one gets another client, which knows nothing yet.
+    async fn forget(&self, member: &Member) {
+        self.member.lock().await.take_if(|known| known.client.id() == member.client.id());
     }
 }
 
@@ -104,6 +109,8 @@ impl Remote {
             }
         };
         if journals.kind() != kind {
+            // Another one may have its name by now, and the client goes by the one that it knows.
+            self.cluster.forget(&member).await;
             return Err(format!("table {:?} there is not of the same kind, hash or ordered", self.table));
         }
         Ok(Open { journals, member })
