@@ -123,9 +123,14 @@ impl Journals {
         Ok(())
     }
 
-    /// Ends a duplication in a partition.
+    /// Ends a duplication in a partition, and has it remove what it kept for it alone.
     pub async fn end(&self, partition: PartitionIndex, id: u64) -> Result<()> {
-        self.write(partition, JournalWrite { action: JOURNAL_END, id, ..JournalWrite::default() }).await
+        loop {
+            self.write(partition, JournalWrite { action: JOURNAL_END, id, ..JournalWrite::default() }).await?;
+            if self.read(partition, id, 1).await?.unneeded == 0 {
+                return Ok(());
+            }
+        }
     }
 
     /// What stands for the table in the cluster of this number: another number for a table that has the name after it.

@@ -304,12 +304,17 @@ impl State {
 
     /// Removes at most `count_max` entries that nobody needs.
     fn trim(&mut self, count_max: u64, batch: &mut Batch) {
-        let needed = self.duplications.iter().filter(|it| it.needs_entries()).map(|it| it.entry).min();
-        let until = needed.unwrap_or(self.entries).min(self.trimmed + count_max);
+        let until = self.trimmed + self.unneeded().min(count_max);
         for entry in self.trimmed + 1..=until {
             batch.remove(&[&entry_key(entry)]);
         }
-        self.trimmed = self.trimmed.max(until);
+        self.trimmed = until;
+    }
+
+    /// How many entries nobody needs which are not removed yet.
+    pub(crate) fn unneeded(&self) -> u64 {
+        let needed = self.duplications.iter().filter(|it| it.needs_entries()).map(|it| it.entry).min();
+        needed.unwrap_or(self.entries).saturating_sub(self.trimmed)
     }
 
     fn encode(&self) -> BytesMut {

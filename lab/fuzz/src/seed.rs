@@ -283,7 +283,7 @@ one_of_each! {
             phase: 2,
             changes: vec![row_change()],
             position: position().encoded(),
-            known: vec![7],
+            unneeded: 7,
             server: server(),
             ..JournalReply::default()
         }),

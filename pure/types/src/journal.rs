@@ -215,8 +215,8 @@ pub struct JournalPage {
     pub oldest: u32,
     /// The log's time.
     pub now: u32,
-    /// All duplications that the partition knows.
-    pub known: Vec<u64>,
+    /// Entries of the journal that no duplication needs any more, and that are not removed yet: each [`JournalWrite`] removes some of them.
+    pub unneeded: u64,
 }
 
 #[cfg(test)]

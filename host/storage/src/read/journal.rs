@@ -16,8 +16,7 @@ impl View<'_> {
     /// A page of what the duplication is to be told: of the rows that were there when it began, and then of the journal.
     pub(super) fn journal(&self, read: &JournalRead) -> Result<JournalPage, EngineError> {
         let state = self.rows.get(JOURNAL_KEY)?.map(State::decode).transpose()?.unwrap_or_default();
-        let known = state.duplications.iter().map(|it| it.id).collect();
-        let mut page = JournalPage { known, now: self.now, ..JournalPage::default() };
+        let mut page = JournalPage { unneeded: state.unneeded(), now: self.now, ..JournalPage::default() };
         let Some(duplication) = state.duplications.iter().find(|it| it.id == read.id) else { return Ok(page) };
         (page.phase, page.round, page.target) = (duplication.phase, duplication.round, duplication.target);
         page.entries_left = state.entries - duplication.entry;

@@ -65,8 +65,8 @@ message! {
         9 => oldest_seconds: u64,
         /// The log's time, expiry-epoch seconds.
         10 => now_seconds: u64,
-        /// Numbers of all duplications that the partition knows.
-        11 => known: Vec<i64>,
+        /// Entries that no duplication needs any more, and that are not removed yet.
+        11 => unneeded: u64,
         /// Whom the duplication tells.
         12 => target: u64,
         /// Table.
@@ -100,6 +100,15 @@ impl JournalReply {
     /// Where the duplication is; `None` if this version does not know it.
     pub fn known_phase(&self) -> Option<Phase> {
         u8::try_from(self.phase).ok().and_then(Phase::from_code)
+    }
+
+    /// How old the oldest change is that the other cluster was not told, whole seconds; `None` = not known, as while rows are copied.
+    pub fn lag_seconds(&self) -> Option<u64> {
+        match (self.known_phase()?, self.entries_left, self.oldest_seconds) {
+            (Phase::Following, 0, _) => Some(0),
+            (Phase::Following, _, 1..) => Some(self.now_seconds.saturating_sub(self.oldest_seconds)),
+            _ => None,
+        }
     }
 }
 

@@ -81,7 +81,7 @@ pub(super) fn reply(status: Status, page: JournalPage, ident: &Ident<'_>) -> Jou
         bytes_left: page.bytes_left,
         oldest_seconds: page.oldest.into(),
         now_seconds: page.now.into(),
-        known: page.known.into_iter().map(|id| id as i64).collect(),
+        unneeded: page.unneeded,
         app_id: ident.app_id,
         partition_index: ident.partition_index,
         server: ident.server.clone(),
