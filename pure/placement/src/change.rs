@@ -3,6 +3,7 @@
 //! Every change either does all of what it says and raises the version by one, or does nothing.
 
 use crate::catalogue::Catalogue;
+use crate::duplication;
 use crate::error::CatalogueError;
 use crate::learner::Presence;
 use crate::limit::{
@@ -276,6 +277,7 @@ impl Catalogue {
         let table = table.ok_or_else(|| CatalogueError::NoTable(name.to_owned()))?;
         let mut options = table.options.clone();
         change(&mut options)?;
+        duplication::check_change(&table.options, &options)?;
         check_read_replica_count(&options, table.replica_count, self.nodes.len())?;
         if options == table.options {
             return Ok(false);

@@ -6,7 +6,9 @@
 //! ```
 
 use crate::change::check_name;
+use crate::error::CatalogueError;
 use crate::limit::{CLUSTER_NAME_SIZE_MAX, JOURNAL_BYTES_MAX, JOURNAL_BYTES_MIN};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -78,6 +80,24 @@ impl fmt::Display for Duplication {
         let Self { table, id, round, state, journal_bytes } = self;
         write!(f, "table={table} id={id} round={round} state={} journal_bytes={journal_bytes}", state.name())
     }
+}
+
+/// Refuses a change of a table's options that would have a duplication go, or another one take its place, before its partitions were told so:
+/// they would keep their journals for it.
+pub(crate) fn check_change(
+    before: &BTreeMap<String, String>,
+    after: &BTreeMap<String, String>,
+) -> Result<(), CatalogueError> {
+    for (key, value) in before.iter().filter(|(key, _)| key.starts_with(OPTION_PREFIX)) {
+        let Ok(known) = value.parse::<Duplication>() else { continue };
+        let stays =
+            after.get(key).and_then(|value| value.parse().ok()).is_some_and(|it: Duplication| it.id == known.id);
+        if !stays && known.state != State::Removing {
+            let reason = "`hedgerow table duplicate remove` ends a duplication, and takes its option away".to_owned();
+            return Err(CatalogueError::Duplication { key: key.clone(), reason });
+        }
+    }
+    Ok(())
 }
 
 /// What is wrong with the value of an option, or with its name.
@@ -228,6 +248,23 @@ mod tests {
             assert!(error.contains(reason), "{from} -> {to}: {error}");
         }
         assert!("".parse::<Duplication>().unwrap_err().to_string().contains("is no field"));
+    }
+
+    #[test]
+    fn what_partitions_keep_a_journal_for_does_not_go_by_itself() {
+        let one = |value: &str| BTreeMap::from([("duplicate.west".to_owned(), value.to_owned())]);
+        let (none, running) = (BTreeMap::new(), one(VALUE));
+        let removing = one(&VALUE.replace("running", "removing"));
+        let other = one(&VALUE.replace("id=1234567890", "id=7"));
+        for (before, after) in
+            [(&none, &running), (&running, &removing), (&removing, &running), (&removing, &none), (&removing, &other)]
+        {
+            assert_eq!(check_change(before, after), Ok(()), "{before:?} {after:?}");
+        }
+        for (before, after) in [(&running, &none), (&running, &other)] {
+            let error = check_change(before, after).unwrap_err().to_string();
+            assert!(error.contains("\"duplicate.west\" is not allowed: `hedgerow table duplicate remove`"), "{error}");
+        }
     }
 
     #[test]
