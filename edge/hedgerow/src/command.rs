@@ -1,5 +1,6 @@
 //! Commands that talk to a cluster, or need none, one file each.
 
+mod carrying;
 pub(crate) mod certificate;
 pub(crate) mod counters;
 mod dump;

@@ -1,13 +1,13 @@
 //! One partition's changes on their way to one other cluster.
 
+use crate::course::{Course, Shared};
 use crate::remote::Remote;
-use crate::sometimes::Sometimes;
 use bytes::Bytes;
 use futures_util::future::join;
 use hedgerow_client::Client;
 use hedgerow_client::duplication::{Instant, Journals, pause, present};
 use hedgerow_placement::duplication::Duplication;
-use hedgerow_types::journal::Phase;
+use hedgerow_types::journal::{Phase, Position};
 use hedgerow_wire::message::{JOURNAL_BEGIN, JOURNAL_REACHED, JournalReply, JournalWrite};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,12 +24,14 @@ const IDLE_PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::
 const IDLE_PAUSE_OF_EACH: Duration = Duration::from_millis(2);
 /// Carriers to one cluster that have pages in memory at the same time.
 const PAGED_MAX: usize = 32;
+/// The same of carriers that have failed before: they may wait long for a partition without a majority.
+const RETRIED_MAX: usize = 8;
 /// Pages after which another carrier has its turn.
 const PAGES_OF_TURN: u32 = 16;
 /// How long nothing is tried after an error: the first time, and at most.
 const ERROR_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// How often a duplication is looked at that must begin anew.
-const OVERRUN_PAUSE: Duration = Duration::from_secs(5);
+/// Bytes of a page that is only to tell how much is left: its first change is enough.
+const LOOK_SIZE: u32 = 1;
 
 /// What a carrier is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,18 +43,30 @@ pub(crate) struct Work {
 }
 
 /// What the carriers of a node to one cluster take turns by.
-pub(crate) fn turns() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(PAGED_MAX))
+#[derive(Clone)]
+pub(crate) struct Turns {
+    first: Arc<Semaphore>,
+    retries: Arc<Semaphore>,
+}
+
+impl Turns {
+    pub(crate) fn new() -> Self {
+        Self { first: Arc::new(Semaphore::new(PAGED_MAX)), retries: Arc::new(Semaphore::new(RETRIED_MAX)) }
+    }
 }
 
 /// What a carrier has of others.
 pub(crate) struct Means {
     /// By which it takes turns with those to the same cluster.
-    pub(crate) turns: Arc<Semaphore>,
+    pub(crate) turns: Turns,
     /// How many there are in the node, itself included.
     pub(crate) count: Arc<AtomicUsize>,
     /// Whether it is still to carry.
     pub(crate) is_wanted: Arc<AtomicBool>,
+    /// Where it says how it goes.
+    pub(crate) course: Arc<Course>,
+    /// Where it counts what it has told.
+    pub(crate) tally: Shared,
 }
 
 /// Carries one partition's changes to one cluster, until it is not wanted any more.
@@ -73,7 +87,6 @@ pub(crate) struct Carrier {
     next: Option<JournalReply>,
     idle_pause: Duration,
     error_pause: Duration,
-    failures: Sometimes,
 }
 
 impl Carrier {
@@ -91,7 +104,6 @@ impl Carrier {
             next: None,
             idle_pause: IDLE_PAUSES.0,
             error_pause: ERROR_PAUSES.0,
-            failures: Sometimes::default(),
         }
     }
 
@@ -102,11 +114,13 @@ impl Carrier {
             let rest = match done {
                 Ok(rest) => {
                     self.error_pause = ERROR_PAUSES.0;
+                    self.means.course.note_well();
                     rest
                 }
                 Err(error) => {
-                    self.log(&error);
-                    (self.journals, self.next, self.turn) = (None, None, None);
+                    self.means.course.note_trouble(&error);
+                    (self.next, self.turn) = (None, None);
+                    self.look().await;
                     let rest = self.error_pause;
                     self.error_pause = (2 * rest).min(ERROR_PAUSES.1);
                     rest
@@ -122,6 +136,16 @@ impl Carrier {
         self.means.is_wanted.load(Ordering::Relaxed)
     }
 
+    /// Has it known how much is left while nothing is told.
+    async fn look(&mut self) {
+        // The next step opens it anew.
+        let Some(journals) = self.journals.take() else { return };
+        let Work { duplication, partition, .. } = &self.work;
+        if let Ok(page) = journals.read(*partition, duplication.id, LOOK_SIZE).await {
+            self.means.course.note_page(&page);
+        }
+    }
+
     /// Lets another carrier have a turn, unless this one has a page more and has not had many.
     fn end_turn(&mut self) {
         match &mut self.turn {
@@ -133,12 +157,14 @@ impl Carrier {
     /// Tells a page. Returns how long there is nothing to do.
     async fn step(&mut self) -> Result<Duration, String> {
         if self.turn.is_none() {
-            let turn = Arc::clone(&self.means.turns).acquire_owned().await;
+            let Turns { first, retries } = &self.means.turns;
+            let has_failed = self.error_pause > ERROR_PAUSES.0;
+            let turn = Arc::clone(if has_failed { retries } else { first }).acquire_owned().await;
             self.turn = Some((turn.map_err(|error| error.to_string())?, 1));
         }
         let journals = match &self.journals {
             Some(journals) => journals.clone(),
-            None => self.source.open_journals(&self.work.table).await.map_err(|error| error.to_string())?,
+            None => self.source.open_journals(&self.work.table).await.map_err(here)?,
         };
         self.journals = Some(journals.clone());
         // First, so that nothing begins that cannot be told, and no page is read for nobody.
@@ -150,6 +176,7 @@ impl Carrier {
             Some(page) => page,
             None => self.read(&journals, self.told.clone()).await?,
         };
+        self.means.course.note_page(&page);
         let phase = page.known_phase();
         let phase = phase.ok_or_else(|| format!("the partition is in a phase that is not known, {}", page.phase))?;
         let is_moved = phase == Phase::Copying && page.target != target;
@@ -158,14 +185,15 @@ impl Carrier {
             return Ok(Duration::ZERO);
         }
         if page.target != target {
-            self.log("the table there is another one than before, or in another cluster: `table duplicate start --copy` begins anew");
-            return Ok(OVERRUN_PAUSE);
+            return Err(self.to_copy_anew("the table there is another one than before, or in another cluster"));
         }
         if phase == Phase::Overrun {
-            self.log(
-                "its journal became too long and is not kept any more: `table duplicate start --copy` begins anew",
-            );
-            return Ok(OVERRUN_PAUSE);
+            if page.unneeded > 0 {
+                // On a quiet table nothing else would remove it.
+                self.write_reached(&journals, page.round, Position::START.encoded()).await?;
+                return Ok(Duration::ZERO);
+            }
+            return Err(self.to_copy_anew("its journal reached the limit, and changes are missing from it"));
         }
         self.tell(&journals, page).await
     }
@@ -173,12 +201,21 @@ impl Carrier {
     async fn read(&self, journals: &Journals, from: (i32, Bytes)) -> Result<JournalReply, String> {
         let Work { duplication, partition, .. } = &self.work;
         let page = journals.read_from(*partition, duplication.id, from, PAGE_SIZE).await;
-        page.map_err(|error| error.to_string())
+        page.map_err(here)
+    }
+
+    /// What does not go on before somebody says so.
+    fn to_copy_anew(&self, why: &str) -> String {
+        let Work { table, cluster, .. } = &self.work;
+        format!("{why}: `hedgerow table duplicate start {table} {cluster} --copy` copies it anew")
     }
 
     async fn begin(&mut self, journals: &Journals, target: u64) -> Result<(), String> {
         let Work { table, cluster, duplication, partition } = &self.work;
-        let number = self.source.cluster_number().await.map_err(|error| error.to_string())?;
+        let number = self.source.cluster_number().await.map_err(here)?;
+        if journals.target(number) == target {
+            return Err(format!("{cluster} is this cluster itself, and table {table} the one that is to be told"));
+        }
         let begin = JournalWrite {
             action: JOURNAL_BEGIN,
             id: duplication.id,
@@ -188,15 +225,16 @@ impl Carrier {
             target,
             ..JournalWrite::default()
         };
-        journals.write(*partition, begin).await.map_err(|error| error.to_string())?;
+        journals.write(*partition, begin).await.map_err(here)?;
         (self.told, self.reached) = ((0, Bytes::new()), Bytes::new());
-        tracing::info!(table, cluster, partition, "a duplication begins");
         Ok(())
     }
 
     async fn tell(&mut self, journals: &Journals, page: JournalReply) -> Result<Duration, String> {
         let JournalReply { round, changes, position, has_more, .. } = page;
         let has_changes = !changes.is_empty();
+        let bytes: usize = changes.iter().map(|change| change.key.len() + change.value.len()).sum();
+        let count = changes.len();
         if has_more {
             let (partition, id) = (self.work.partition, self.work.duplication.id);
             let next = journals.read_from(partition, id, (round, position.clone()), PAGE_SIZE);
@@ -207,6 +245,7 @@ impl Carrier {
         } else {
             self.remote.tell(changes).await?;
         }
+        self.means.tally.add(count as u64, bytes as u64);
         self.told = (round, position);
         if !has_more || present() - self.reached_at >= REACHED_INTERVAL {
             self.say_reached(journals).await?;
@@ -217,6 +256,7 @@ impl Carrier {
         if has_more {
             return Ok(Duration::ZERO);
         }
+        self.means.course.note_end();
         let rest = self.idle_pause;
         let count = u32::try_from(self.means.count.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
         self.idle_pause = (2 * rest).min(IDLE_PAUSES.1.max(IDLE_PAUSE_OF_EACH.saturating_mul(count)));
@@ -225,27 +265,24 @@ impl Carrier {
 
     /// Has the partition know how far all is told.
     async fn say_reached(&mut self, journals: &Journals) -> Result<(), String> {
-        let (round, position) = self.told.clone();
-        if position == self.reached {
+        if self.told.1 == self.reached {
             return Ok(());
         }
-        let Work { duplication, partition, .. } = &self.work;
-        let reached = JournalWrite {
-            action: JOURNAL_REACHED,
-            id: duplication.id,
-            round,
-            position: position.clone(),
-            ..JournalWrite::default()
-        };
-        journals.write(*partition, reached).await.map_err(|error| error.to_string())?;
+        let (round, position) = self.told.clone();
+        self.write_reached(journals, round, position.clone()).await?;
         (self.reached, self.reached_at) = (position, present());
         Ok(())
     }
 
-    fn log(&mut self, error: &str) {
-        if self.failures.is_due() {
-            let Work { table, cluster, partition, .. } = &self.work;
-            tracing::warn!(table, cluster, partition, error, "a duplication does not go on; it is tried again");
-        }
+    async fn write_reached(&self, journals: &Journals, round: i32, position: Bytes) -> Result<(), String> {
+        let Work { duplication, partition, .. } = &self.work;
+        let reached =
+            JournalWrite { action: JOURNAL_REACHED, id: duplication.id, round, position, ..JournalWrite::default() };
+        journals.write(*partition, reached).await.map_err(here)
     }
+}
+
+/// What is wrong on this side.
+fn here(error: hedgerow_client::Error) -> String {
+    format!("here: {error}")
 }

@@ -1,17 +1,17 @@
 //! Which partitions are carried where, looked at again and again.
 
-use crate::carrier::{Carrier, Means, Work, turns};
+use crate::board::{Board, Subject};
+use crate::carrier::{Carrier, Means, Turns, Work};
+use crate::course::Course;
 use crate::remote::{Cluster, Remote};
-use crate::sometimes::Sometimes;
 use hedgerow_client::duplication::{pause, spawn};
 use hedgerow_client::{Client, Error, ErrorKind, TableStatus};
 use hedgerow_placement::duplication::{Duplication, OPTION_PREFIX, State, option_name};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::sync::Semaphore;
 
 /// How often the tables are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -30,7 +30,9 @@ pub struct Duplicator {
     make_source: Source,
     /// `None` = to be made.
     source: Option<Client>,
-    failures: Sometimes,
+    board: Option<Arc<Board>>,
+    /// Why the tables were not known when they were looked at last.
+    failure: Option<String>,
     /// Where the node serves clients, as the cluster's status says it.
     own: String,
     connect: Connect,
@@ -39,11 +41,14 @@ pub struct Duplicator {
     /// How many there are.
     count: Arc<AtomicUsize>,
     /// By name: a cluster, and what those who carry there take turns by.
-    clusters: BTreeMap<String, (Arc<Cluster>, Arc<Semaphore>)>,
+    clusters: BTreeMap<String, (Arc<Cluster>, Turns)>,
+    /// By duplication.
+    subjects: BTreeMap<u64, Subject>,
 }
 
 struct Carried {
     work: Work,
+    course: Arc<Course>,
     is_wanted: Arc<AtomicBool>,
 }
 
@@ -59,25 +64,50 @@ impl Duplicator {
         Self {
             make_source,
             source: None,
-            failures: Sometimes::default(),
+            board: None,
+            failure: None,
             own,
             connect,
             carried: BTreeMap::new(),
             count: Arc::default(),
             clusters: BTreeMap::new(),
+            subjects: BTreeMap::new(),
         }
+    }
+
+    /// Shows there how it goes.
+    #[must_use]
+    pub fn with_board(self, board: Arc<Board>) -> Self {
+        Self { board: Some(board), ..self }
     }
 
     /// Carries until it is dropped.
     pub async fn run(mut self) {
         loop {
-            if let Err(error) = self.look_as_client().await
-                && self.failures.is_due()
-            {
-                tracing::warn!(error, "the tables to duplicate are not known");
-            }
+            let failure = self.look_as_client().await.err();
+            self.show(failure);
             pause(LOOK_INTERVAL).await;
         }
+    }
+
+    /// Has the log and the board know how it goes.
+    fn show(&mut self, failure: Option<String>) {
+        if let Some(error) = failure.as_ref().filter(|_| failure != self.failure) {
+            tracing::warn!(error, "the tables to duplicate are not known; they are looked for again");
+        }
+        let mut courses: BTreeMap<u64, Vec<(u32, &Course)>> = BTreeMap::new();
+        for ((_, id, partition), carried) in &self.carried {
+            courses.entry(*id).or_default().push((*partition, &carried.course));
+        }
+        let sum_up = |(id, subject): (&u64, &mut Subject)| {
+            (*id, subject.sum_up(courses.remove(id).unwrap_or_default().into_iter()))
+        };
+        let all = self.subjects.iter_mut().map(sum_up).collect();
+        if let Some(board) = &self.board {
+            board.show(all);
+            failure.iter().for_each(|failure| board.show_failure(failure));
+        }
+        self.failure = failure;
     }
 
     /// Looks with the client there is, or another one where nodes do not believe that one any more.
@@ -99,7 +129,7 @@ impl Duplicator {
     /// Starts carriers for what is to be carried and is not, and ends the others.
     async fn look(&mut self, source: &Client) -> Result<(), Error> {
         let mut wanted = BTreeMap::new();
-        let mut removed = Vec::new();
+        let (mut removed, mut present) = (Vec::new(), BTreeSet::new());
         for table in source.list_tables().await? {
             let duplications: Vec<_> = table.options.iter().filter_map(duplication_of).collect();
             if duplications.is_empty() || !table.is_available {
@@ -107,11 +137,13 @@ impl Duplicator {
             }
             let Ok(status) = source.describe_table(&table.name).await else {
                 // What goes on there goes on.
+                present.extend(duplications.iter().map(|(_, it)| it.id));
                 let known = self.carried.iter().filter(|(key, _)| key.0 == table.id);
                 wanted.extend(known.map(|(key, carried)| (*key, carried.work.clone())));
                 continue;
             };
             for (cluster, duplication) in duplications {
+                present.insert(duplication.id);
                 if duplication.state == State::Removing {
                     removed.push((status.clone(), cluster.to_owned(), duplication));
                 } else if duplication.state == State::Running {
@@ -128,6 +160,7 @@ impl Duplicator {
                 }
             }
         }
+        self.subjects.retain(|id, _| present.contains(id));
         self.carried.retain(|key, carried| wanted.get(key) == Some(&carried.work));
         for (key, work) in wanted {
             if !self.carried.contains_key(&key) {
@@ -146,14 +179,22 @@ impl Duplicator {
     fn carry(&mut self, source: &Client, key: (u64, u64, u32), work: Work) {
         let is_wanted = Arc::new(AtomicBool::new(true));
         let connect = Arc::clone(&self.connect);
-        let made = || (Arc::new(Cluster::new(connect, &work.cluster)), turns());
+        let made = || (Arc::new(Cluster::new(connect, &work.cluster)), Turns::new());
         let (cluster, turns) = self.clusters.entry(work.cluster.clone()).or_insert_with(made);
         let remote = Remote::new(Arc::clone(cluster), &work.duplication.table);
-        let means =
-            Means { turns: Arc::clone(turns), count: Arc::clone(&self.count), is_wanted: Arc::clone(&is_wanted) };
+        let new_subject = || Subject::new(&work.table, &work.cluster);
+        let subject = self.subjects.entry(key.1).or_insert_with(new_subject);
+        let course = Arc::<Course>::default();
+        let means = Means {
+            turns: turns.clone(),
+            count: Arc::clone(&self.count),
+            is_wanted: Arc::clone(&is_wanted),
+            course: Arc::clone(&course),
+            tally: Arc::clone(&subject.tally),
+        };
         let carrier = Carrier::new(source.clone(), remote, work.clone(), means);
         spawn(carrier.run());
-        self.carried.insert(key, Carried { work, is_wanted });
+        self.carried.insert(key, Carried { work, course, is_wanted });
     }
 
     /// Ends a duplication in all partitions, and then forgets it. Done by the node that leads the first one.

@@ -8,12 +8,16 @@
 //! Duplicator        looks at the tables each second, starts and ends carriers     duplicator.rs
 //!   Carrier         of one partition to one cluster: read, tell, say how far      carrier.rs
 //!     Remote        the other cluster's table                                     remote.rs
+//!     Course        how a carrier goes                                            course.rs
+//!   Board           how all of them go, for the node and its log                  board.rs
 //! ```
 #![warn(missing_docs)]
 
+mod board;
 mod carrier;
+mod course;
 mod duplicator;
 mod remote;
-mod sometimes;
 
+pub use board::Board;
 pub use duplicator::{Connect, Connecting, Duplicator, Source};

@@ -39,8 +39,13 @@ impl Cluster {
             return Ok(known.clone());
         }
         let client = (self.connect)(&self.name).await?;
-        let number = client.cluster_number().await.map_err(|error| error.to_string())?;
+        let number = client.cluster_number().await.map_err(|error| self.said(&error))?;
         Ok(known.insert(Member { client, number }).clone())
+    }
+
+    /// What is wrong there.
+    fn said(&self, error: &Error) -> String {
+        format!("in {}: {error}", self.name)
     }
 
     /// What was renewed, such as a password, is looked at anew by the next one where nodes do not answer, or not this client.
@@ -93,7 +98,7 @@ impl Remote {
         let Some(open) = self.open.take() else { return Err("the table there is not open".to_owned()) };
         if let Err(error) = open.tell(changes).await {
             self.cluster.forget_after(&error, &open.member).await;
-            return Err(error.to_string());
+            return Err(self.cluster.said(&error));
         }
         self.open = Some(open);
         Ok(())
@@ -105,13 +110,17 @@ impl Remote {
             Ok(journals) => journals,
             Err(error) => {
                 self.cluster.forget_after(&error, &member).await;
-                return Err(error.to_string());
+                return Err(self.cluster.said(&error));
             }
         };
         if journals.kind() != kind {
             // Another one may have its name by now, and the client goes by the one that it knows.
             self.cluster.forget(&member).await;
-            return Err(format!("table {:?} there is not of the same kind, hash or ordered", self.table));
+            let (there, here) = (journals.kind().name(), kind.name());
+            return Err(format!(
+                "in {}: table {} is {there}, and has to be {here}, as here",
+                self.cluster.name, self.table
+            ));
         }
         Ok(Open { journals, member })
     }

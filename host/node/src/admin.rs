@@ -340,8 +340,8 @@ impl Node {
         }
         let most = match command {
             // This node answers them itself.
-            "status" | "describe" | "reads" | "slow" | "throttle" | "throttle_here" | "fault" | "tables" | "rights"
-            | "users" | "whoami" => usize::MAX,
+            "status" | "describe" | "reads" | "duplications" | "slow" | "throttle" | "throttle_here" | "fault"
+            | "tables" | "rights" | "users" | "whoami" => usize::MAX,
             _ if only_looks(command) => LOOKS_MAX,
             _ => CALLS_MAX,
         };
@@ -379,6 +379,10 @@ impl Node {
             "fault" => return self.fault(argument, asker),
             "reads" => {
                 let answer = parse::<Nothing>(argument).map(|Nothing {}| self.reads_told());
+                return self.answer_admin(asker, answer);
+            }
+            "duplications" => {
+                let answer = parse::<Nothing>(argument).map(|Nothing {}| self.duplications_told());
                 return self.answer_admin(asker, answer);
             }
             "rights" => {
@@ -423,7 +427,7 @@ impl Node {
             }
             _ => Err(Refusal::Invalid(format!(
                 "there is no command {:?}; there are create_table, drop_table, recall_table, set_options, \
-                 delete_options, clear_options, prefer_leader, transfer, status, tables, describe, checksum, reads, slow, throttle, \
+                 delete_options, clear_options, prefer_leader, transfer, status, tables, describe, checksum, reads, duplications, slow, throttle, \
                  throttle_table, grant, revoke, rights, set_password, remove_password, users, whoami and fault",
                 crate::admin_client::beginning(command)
             ))),
@@ -490,6 +494,7 @@ impl Node {
         let mut told = self.shards.told();
         self.front.add_told(&mut told);
         told["node"] = json!(self.config.node.0);
+        told["duplication"] = self.duplication_counters();
         told["waiting"] = json!(self.shards.each_hosted().map(waiting).sum::<usize>());
         told
     }

@@ -214,7 +214,9 @@ impl Node {
         self.forget_leaders(|group, leader| was_removed(&catalogue, group, leader));
         // What was let through by the catalogue before is judged by it.
         self.shards.iter_mut().for_each(Shard::take_inbox);
+        let before = Arc::clone(&self.view.settings);
         self.change_view(|view| view.go_by(catalogue));
+        self.warn_of_unnamed_clusters(&before);
         self.front.end_outdated_logins(&mut self.shards.first().serving());
         self.check_own_life();
         self.refresh_shapes();

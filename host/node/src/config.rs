@@ -2,6 +2,7 @@
 
 use crate::ids::DirectoryId;
 use crate::layout::LogLayout;
+use hedgerow_placement::carrying::Carriers;
 use hedgerow_placement::limit::{LABEL_COUNT_MAX, LABEL_SIZE_MAX};
 use hedgerow_placement::{CLOCK_SKEW_MAX, Holder, SlowLimits};
 use hedgerow_replication::Settings;
@@ -257,6 +258,8 @@ pub struct Config {
     pub administrators: BTreeSet<String>,
     /// Where the audit log is kept, if one is.
     pub audit: Option<AuditFile>,
+    /// Who carries what the node leads to other clusters; `None` where its configuration names none.
+    pub carriers: Option<Arc<dyn Carriers>>,
     /// What one user may ask of this node.
     pub user_limits: UserLimits,
     /// What counts as slow; slow nodes should not lead.
@@ -388,6 +391,7 @@ impl Config {
             rights: RightsMode::Off,
             administrators: BTreeSet::new(),
             audit: None,
+            carriers: None,
             user_limits: UserLimits::default(),
             slow: SlowLimits::default(),
             clock_skew_max: CLOCK_SKEW_MAX,

@@ -72,6 +72,7 @@ mod admin_client;
 mod adopt;
 mod apply;
 pub mod at_rest;
+mod carried;
 mod catalogue_change;
 mod checkpoint_room;
 mod clock;

@@ -155,6 +155,18 @@ impl Cluster {
         self.write_config(number)
     }
 
+    /// Has all nodes know `other` by this name, with its certificates if it has any, from their next start on. Replaces their further
+    /// configuration.
+    pub fn introduce(&mut self, name: &str, other: &Self) -> Result<()> {
+        let mut section = format!("[clusters.{name}]\nmeta_nodes = {:?}\n", other.addresses());
+        if let Some(files) = other.client_tls() {
+            let (certificate, key) = files.identity.context("clients show certificates")?;
+            let ca = files.ca;
+            section += &format!("[clusters.{name}.tls]\nca = {ca:?}\ncertificate = {certificate:?}\nkey = {key:?}\n");
+        }
+        self.numbers().try_for_each(|number| self.set_further_config(number, &section))
+    }
+
     /// Changes where a node keeps its data, from its next start on.
     pub fn set_place(&mut self, number: usize, place: DataPlace) {
         self.members[number - 1].place = place;
@@ -226,15 +238,25 @@ impl Cluster {
 
     /// The same as the user [`USER`] or [`ROOT`], where the nodes have certificates.
     pub fn run_as(&self, user: &str, arguments: &[&str]) -> Result<String> {
+        let (code, out, err) = self.try_run_as(user, arguments)?;
+        ensure!(code == 0, "`hedgerow {}` ended with code {code}:\n{out}{err}", arguments.join(" "));
+        Ok(out)
+    }
+
+    /// Runs a command of `hedgerow` with this cluster, however it ends. Returns its code, -1 if a signal ended it, its output and its errors.
+    pub fn try_run(&self, arguments: &[&str]) -> Result<(i32, String, String)> {
+        self.try_run_as(USER, arguments)
+    }
+
+    fn try_run_as(&self, user: &str, arguments: &[&str]) -> Result<(i32, String, String)> {
         let mut command = Command::new(&self.settings.binary);
         command.args(arguments).arg("--cluster").arg(self.addresses().join(","));
         if let Some(certificates) = &self.certificates {
             command.envs(certificates.environment(user));
         }
         let output = command.output().with_context(|| format!("running {command:?}"))?;
-        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        ensure!(output.status.success(), "{command:?} ended with {}:\n{out}{err}", output.status);
-        Ok(out.into_owned())
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok((output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr)))
     }
 
     /// What a client needs to be listened to, where the nodes have certificates.

@@ -6,7 +6,6 @@ use hedgerow_client::{Client, ClientOptions, ClientTls, Expiry, ScanOptions, Tab
 use hedgerow_testkit::{Cluster, DataPlace, Settings};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -23,24 +22,11 @@ fn prepare(has_tls: bool) -> Cluster {
     Cluster::prepare(settings).unwrap()
 }
 
-/// Has the nodes of `cluster` know `other` as `name`.
-fn introduce(cluster: &mut Cluster, name: &str, other: &Cluster) {
-    let mut section = format!("[clusters.{name}]\nmeta_nodes = {:?}\n", other.addresses());
-    if let Some(files) = other.client_tls() {
-        let (certificate, key) = files.identity.unwrap();
-        writeln!(section, "[clusters.{name}.tls]\nca = {:?}\ncertificate = {certificate:?}\nkey = {key:?}", files.ca)
-            .unwrap();
-    }
-    for number in cluster.numbers() {
-        cluster.set_further_config(number, &section).unwrap();
-    }
-}
-
 /// Two clusters that serve. The first one knows the second as `west`, and the second the first as `east`.
 fn start(has_tls: bool) -> (Cluster, Cluster) {
     let (mut east, mut west) = (prepare(has_tls), prepare(has_tls));
-    introduce(&mut east, "west", &west);
-    introduce(&mut west, "east", &east);
+    east.introduce("west", &west).unwrap();
+    west.introduce("east", &east).unwrap();
     for cluster in [&mut west, &mut east] {
         let all: Vec<usize> = cluster.numbers().collect();
         cluster.restart_all(&all).unwrap();
@@ -74,12 +60,28 @@ async fn rows(table: &Table) -> Rows {
     rows
 }
 
-/// What `table duplicate list` says of the one duplication there is.
+/// What `table duplicate list` says of the one duplication there is. It ends as what it says has to end.
 fn told(cluster: &Cluster, table: &str) -> Value {
-    let text = run(cluster, &format!("table duplicate list {table} --output json"));
-    let mut all: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let (code, text, errors) = cluster.try_run(&["table", "duplicate", "list", table, "--output", "json"]).unwrap();
+    let mut all: Vec<Value> = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{errors}"));
     assert_eq!(all.len(), 1, "{text}");
-    all.remove(0)
+    let found = all.remove(0);
+    let is_amiss =
+        ["overrun", "stopped", "not known"].iter().any(|it| found["state"].as_str().unwrap().starts_with(it));
+    assert_eq!(code, if is_amiss { 4 } else { 0 }, "{text}{errors}");
+    found
+}
+
+/// Waits until partitions do not go on for this reason, which also `status` tells.
+fn wait_for_stop(cluster: &Cluster, table: &str, reason: &str) -> Value {
+    let is_it = |found: &Value| {
+        found["stopped"].as_array().unwrap().iter().any(|it| it["reason"].as_str().unwrap().contains(reason))
+    };
+    let found =
+        wait_for(cluster, table, |found| is_it(found) && found["state"].as_str().unwrap().starts_with("stopped"));
+    let (_, _, errors) = cluster.try_run(&["status"]).unwrap();
+    assert!(errors.contains(&format!("table {table} is not carried to")), "{errors}");
+    found
 }
 
 fn wait_for(cluster: &Cluster, table: &str, what: impl Fn(&Value) -> bool) -> Value {
@@ -236,11 +238,10 @@ async fn a_journal_that_becomes_too_long_stops_no_write_and_is_begun_anew() {
     run(&east, "table create t --partitions 2");
     run(&east, "table duplicate add t west --journal-limit 1MiB");
     // Nothing begins that cannot be told: to no table, or to one of another kind. That it was of another kind is not remembered.
-    std::thread::sleep(Duration::from_secs(3));
-    assert_eq!(told(&east, "t")["state"], "starting 2 of 2");
+    wait_for_stop(&east, "t", "in west: ");
     run(&west, "table create t --kind ordered");
-    std::thread::sleep(Duration::from_secs(6));
-    assert_eq!(told(&east, "t")["state"], "starting 2 of 2");
+    let found = wait_for_stop(&east, "t", "in west: table t is ordered, and has to be hash, as here");
+    assert_eq!(found["state"], "stopped 2 of 2");
     run(&west, "table drop t --now");
     run(&west, "table create t");
     let here = client(&east).await.open_table("t").await.unwrap();
@@ -267,12 +268,46 @@ async fn a_journal_that_becomes_too_long_stops_no_write_and_is_begun_anew() {
     run(&west, "table drop t --now");
     run(&west, "table create t");
     here.set("row-1", "s", "new").await.unwrap();
-    let found = wait_for(&east, "t", |found| found["entries_left"] == 1);
-    assert_eq!(found["state"], "following");
+    let found = wait_for_stop(&east, "t", "`hedgerow table duplicate start t west --copy`");
+    assert_eq!(found["entries_left"], 1);
+    // Their journals would be kept for nobody.
+    let refused = east.run(&["table", "set-option", "t", "duplicate.west", ""]).unwrap_err();
+    assert!(format!("{refused:#}").contains("`hedgerow table duplicate remove` ends a duplication"), "{refused:#}");
     run(&east, "table duplicate start t west --copy");
     wait_for(&east, "t", is_told);
     let there = client(&west).await.open_table("t").await.unwrap();
     assert_eq!(rows(&there).await, rows(&here).await);
+    for cluster in [&mut east, &mut west] {
+        cluster.stop().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_carries_is_named() {
+    let (mut east, mut west) = (prepare(false), prepare(false));
+    // One of the nodes has not heard of the other cluster.
+    east.introduce("west", &west).unwrap();
+    east.set_further_config(2, "").unwrap();
+    for cluster in [&mut west, &mut east] {
+        cluster.restart_all(&[1, 2, 3]).unwrap();
+        run(cluster, "table create t --partitions 6");
+    }
+    let refused = east.run(&["table", "duplicate", "add", "t", "north"]).unwrap_err();
+    assert!(format!("{refused:#}").contains("no node that answers has a section [clusters.north]"), "{refused:#}");
+    let (code, _, errors) = east.try_run(&["table", "duplicate", "add", "t", "west"]).unwrap();
+    assert_eq!(code, 0, "{errors}");
+    assert!(errors.contains("these nodes will not carry what they lead: 2"), "{errors}");
+    for partition in 0..6 {
+        run(&east, &format!("table transfer t {partition} {}", 2 + partition % 2));
+    }
+    let found = wait_for(&east, "t", |found| found["state"] == "stopped 3 of 6");
+    let stopped = found["stopped"].as_array().unwrap();
+    assert_eq!(stopped.len(), 1, "{found}");
+    assert_eq!((&stopped[0]["node"], &stopped[0]["partitions"]), (&2.into(), &3.into()));
+    assert_eq!(stopped[0]["reason"], "this node's configuration has no [clusters.west]");
+    assert!(east.output().contains("what this node leads of a table is not carried"), "{}", east.output());
+    let counted = run(&east, "counters --over 1 --output json");
+    assert!(counted.contains("\"duplication.stopped.west.t\":3"), "{counted}");
     for cluster in [&mut east, &mut west] {
         cluster.stop().unwrap();
     }

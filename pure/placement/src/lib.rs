@@ -14,6 +14,7 @@
 //! Deliberately absent: clocks, liveness, the network. Who is alive and what time it is are arguments.
 #![warn(missing_docs)]
 
+pub mod carrying;
 mod catalogue;
 mod change;
 mod clock;

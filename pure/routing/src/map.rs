@@ -28,6 +28,16 @@ pub enum TableKind {
     Ordered,
 }
 
+impl TableKind {
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hash => "hash",
+            Self::Ordered => "ordered",
+        }
+    }
+}
+
 /// What the map says of one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionRoute {

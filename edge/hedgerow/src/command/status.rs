@@ -1,6 +1,7 @@
 //! `hedgerow status` and the text of `hedgerow table describe`.
 
 use crate::cluster::ClusterArguments;
+use crate::command::carrying;
 use crate::duration::seconds;
 use crate::exit::Exit;
 use crate::output::{Output, columns, complain, counted, print, say};
@@ -143,8 +144,26 @@ pub(crate) async fn run(arguments: StatusArguments) -> Result<Exit> {
     }
     let (answer, status) = look(&arguments).await?;
     show(&arguments, &answer, &status)?;
+    tell_of_carriers(&arguments, &status).await?;
     let is_in_order = status.is_served() && status.nodes_without_directory().is_empty();
     Ok(if is_in_order { Exit::Done } else { Exit::Refused })
+}
+
+/// Says which tables are not carried to another cluster that should be.
+async fn tell_of_carriers(arguments: &StatusArguments, status: &ClusterStatus) -> Result<()> {
+    let of_table = |table: &'_ TableStatus| {
+        carrying::clusters_of(&table.options)
+            .map(|cluster| (table.name.clone(), cluster.to_owned()))
+            .collect::<Vec<_>>()
+    };
+    let duplications: Vec<(String, String)> = status.tables.iter().flat_map(of_table).collect();
+    if duplications.is_empty() {
+        return Ok(());
+    }
+    let told = carrying::ask(&arguments.cluster.connect().await?, &arguments.cluster.access()?).await?;
+    let lines = told.lines(duplications.iter().map(|(table, cluster)| (&table[..], &cluster[..])));
+    lines.iter().for_each(|line| say(line));
+    Ok(())
 }
 
 /// Shows the status until somebody has seen enough. A cluster that does not answer is asked again.

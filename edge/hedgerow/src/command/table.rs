@@ -256,7 +256,7 @@ pub(crate) async fn run(command: TableCommand, cluster: &ClusterArguments) -> Re
             say(&option_text(&name, &option, &value));
             print_result(cluster.output, String::new, || json!({ "name": name, "option": option, "value": value }))?;
         }
-        TableCommand::Duplicate(command) => duplicate::run(command, &client, cluster).await?,
+        TableCommand::Duplicate(command) => return duplicate::run(command, &client, cluster).await,
     }
     Ok(Exit::Done)
 }
@@ -313,13 +313,6 @@ fn dropped_text(name: &str, kept: Option<Kept>, may_be_missing: bool) -> String 
     }
 }
 
-const fn kind_name(kind: TableKind) -> &'static str {
-    match kind {
-        TableKind::Hash => "hash",
-        TableKind::Ordered => "ordered",
-    }
-}
-
 async fn list_dropped(client: &Client, output: Output) -> Result<()> {
     let tables = client.dropped_tables().await?;
     let text = || {
@@ -327,7 +320,7 @@ async fn list_dropped(client: &Client, output: Output) -> Result<()> {
             vec![
                 table.name.clone(),
                 table.id.to_string(),
-                kind_name(table.kind).to_owned(),
+                table.kind.name().to_owned(),
                 table.partition_count.to_string(),
                 table.replica_count.to_string(),
                 rfc3339(table.dropped_unix_seconds),
@@ -342,7 +335,7 @@ async fn list_dropped(client: &Client, output: Output) -> Result<()> {
             json!({
                 "name": table.name,
                 "id": table.id,
-                "kind": kind_name(table.kind),
+                "kind": table.kind.name(),
                 "partition_count": table.partition_count,
                 "replica_count": table.replica_count,
                 "dropped_unix_seconds": table.dropped_unix_seconds,
@@ -362,7 +355,7 @@ async fn list(client: &Client, output: Output) -> Result<()> {
             vec![
                 table.name.clone(),
                 table.id.to_string(),
-                kind_name(table.kind).to_owned(),
+                table.kind.name().to_owned(),
                 table.partition_count.to_string(),
                 table.replica_count.to_string(),
                 state.to_owned(),
@@ -376,7 +369,7 @@ async fn list(client: &Client, output: Output) -> Result<()> {
             json!({
                 "name": table.name,
                 "id": table.id,
-                "kind": kind_name(table.kind),
+                "kind": table.kind.name(),
                 "partition_count": table.partition_count,
                 "replica_count": table.replica_count,
                 "state": if table.is_available { "available" } else { "creating" },

@@ -3,7 +3,7 @@
 use crate::serve::clusters::RemoteCluster;
 use anyhow::{Context as _, Result};
 use hedgerow_client::{Client, ClientOptions, ClientTls, ClientTlsFiles};
-use hedgerow_duplication::{Connect, Duplicator, Source};
+use hedgerow_duplication::{Board, Connect, Duplicator, Source};
 use hedgerow_env::os::spawn_thread;
 use hedgerow_node::Config;
 use hedgerow_tls::NodeTls;
@@ -34,8 +34,8 @@ impl Drop for Carrying {
     }
 }
 
-/// Starts to carry what the node of `config` leads to `clusters`; `None` if there are none.
-pub(super) fn start(config: &Config, clusters: BTreeMap<String, RemoteCluster>) -> Result<Option<Carrying>> {
+/// Starts to carry what the node of `config` leads to `clusters`, and has the node told how it goes; `None` if there are none.
+pub(super) fn start(config: &mut Config, clusters: BTreeMap<String, RemoteCluster>) -> Result<Option<Carrying>> {
     if clusters.is_empty() {
         return Ok(None);
     }
@@ -45,6 +45,8 @@ pub(super) fn start(config: &Config, clusters: BTreeMap<String, RemoteCluster>) 
     // What is wrong with it ends the start.
     drop(source(&addresses, files.as_ref())?);
     let source: Source = Box::new(move || source(&addresses, files.as_ref()).map_err(|error| format!("{error:#}")));
+    let board = Arc::new(Board::new(clusters.keys().cloned().collect()));
+    config.carriers = Some(Arc::<Board>::clone(&board));
     let clusters = Arc::new(clusters);
     let connect: Connect = Arc::new(move |name| {
         let (clusters, name) = (Arc::clone(&clusters), name.to_owned());
@@ -55,7 +57,7 @@ pub(super) fn start(config: &Config, clusters: BTreeMap<String, RemoteCluster>) 
     let thread = spawn_thread("duplication", move || {
         runtime.block_on(async move {
             tokio::select! {
-                () = Duplicator::new(source, own, connect).run() => {}
+                () = Duplicator::new(source, own, connect).with_board(board).run() => {}
                 // Also when the sender is gone.
                 _ = stopped => {}
             }

@@ -232,7 +232,7 @@ pub(crate) fn serve(read: FromFile) -> anyhow::Result<Exit> {
         signal(SignalKind::hangup())?
     };
     // Before the node, so that what is wrong with it ends the start.
-    let carrying = duplication::start(&config, clusters)?;
+    let carrying = duplication::start(&mut config, clusters)?;
     let node = start(config, &engines)?;
     let exit = wait(&runtime, vec![node], &ready, reload(hung_up, tls.as_deref()));
     drop(carrying);

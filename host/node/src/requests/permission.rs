@@ -153,7 +153,7 @@ impl Front {
                 return why_not(Need::Everything);
             }
             "rights" => return why_not(Need::Grants),
-            "status" | "reads" | "slow" | "throttle" => return why_not(Need::Monitor),
+            "status" | "reads" | "duplications" | "slow" | "throttle" => return why_not(Need::Monitor),
             _ => {}
         }
         let names = match named(command, argument, view.catalogue.as_deref()) {
