@@ -17,6 +17,7 @@ mod experiment;
 mod exporter;
 mod files;
 mod hedging;
+mod latency;
 mod log;
 mod memory;
 mod number;

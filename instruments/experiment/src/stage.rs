@@ -47,6 +47,21 @@ impl Stage {
         Ok(Self { cluster: Cluster::prepare(settings)? })
     }
 
+    /// Has its nodes know another cluster by this name, from their next start on.
+    pub(crate) fn introduce(&mut self, name: &str, other: &Self) -> Result<()> {
+        self.cluster.introduce(name, &other.cluster)
+    }
+
+    /// Runs a command of `hedgerow` with this cluster. Returns what it printed.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Result<String> {
+        self.cluster.run(arguments)
+    }
+
+    /// The same, however it ends.
+    pub(crate) fn try_command(&self, arguments: &[&str]) -> Result<String> {
+        self.cluster.try_run(arguments).map(|(_, out, _)| out)
+    }
+
     /// Starts all nodes; how long it took until all of them serve.
     pub(crate) async fn start(&mut self) -> Result<Duration> {
         let began = now();
@@ -175,8 +190,13 @@ impl Stage {
 
     /// A client of the cluster.
     pub(crate) async fn client(&self) -> Result<Client> {
+        self.client_within(ClientOptions::default().operation_timeout).await
+    }
+
+    /// A client whose operations may take so long.
+    pub(crate) async fn client_within(&self, operation_timeout: Duration) -> Result<Client> {
         let tls = self.cluster.client_tls().as_ref().map(ClientTls::load).transpose()?;
-        let options = ClientOptions { tls, ..ClientOptions::default() };
+        let options = ClientOptions { tls, operation_timeout, ..ClientOptions::default() };
         let client = Client::connect_with(&self.addresses(), options).await;
         client.context("connecting to a cluster that is ready")
     }

@@ -4,6 +4,7 @@ use crate::access::Access;
 use crate::cluster::ClusterArguments;
 use crate::duration::seconds;
 use crate::exit::Exit;
+use crate::latency::{self, Latency};
 use crate::output::{columns, print_result, say};
 use crate::runtime;
 use anyhow::{Context as _, Result, ensure};
@@ -27,6 +28,16 @@ const MOMENTARY: [&str; 11] = [
     "waiting_bytes.kept",
     // It may fall: what seemed unknown to one part of a node may be known to another.
     "cancels.unknown",
+];
+
+/// The same by the beginnings of their names: a cluster and a table follow.
+const MOMENTARY_FAMILIES: [&str; 6] = [
+    "duplication.partitions.",
+    "duplication.copying.",
+    "duplication.stopped.",
+    "duplication.entries_left.",
+    "duplication.bytes_left.",
+    "duplication.lag_seconds.",
 ];
 
 /// Arguments of `counters`.
@@ -67,12 +78,34 @@ pub(crate) async fn counters(arguments: CountersArguments) -> Result<Exit> {
         .iter()
         .map(|(node, answer)| (*node, before.get(node).map(flat).unwrap_or_default(), flat(answer)))
         .collect();
-    print_result(
-        arguments.cluster.output,
-        || counters_text(&nodes, minutes, arguments.all),
-        || counters_json(&nodes, minutes),
-    )?;
+    let text = || {
+        let latencies = latency_text(&before, &after, minutes);
+        [latencies, counters_text(&nodes, minutes, arguments.all)].join("\n\n")
+    };
+    print_result(arguments.cluster.output, text, || counters_json(&nodes, minutes))?;
     Ok(Exit::Done)
+}
+
+/// How long requests took between two looks, by node and kind.
+fn latency_text(before: &BTreeMap<u16, Value>, after: &BTreeMap<u16, Value>, minutes: f64) -> String {
+    let mut rows = Vec::new();
+    for (node, answer) in after {
+        let earlier = before.get(node).map(Latency::all).unwrap_or_default();
+        for latency in Latency::all(answer) {
+            let recent = latency.since(earlier.iter().find(|it| it.kind == latency.kind));
+            let per_second = recent.count() as f64 / (minutes * 60.0).max(f64::MIN_POSITIVE);
+            rows.push(vec![
+                node.to_string(),
+                recent.kind.clone(),
+                format!("{per_second:.0}"),
+                recent.mean(),
+                recent.percentile(0.5),
+                recent.percentile(0.99),
+                recent.percentile(0.999),
+            ]);
+        }
+    }
+    columns(&["node", "served in between", "per second", "mean ms", "p50 ms", "p99 ms", "p99.9 ms"], &rows)
 }
 
 /// Where the cluster's nodes are.
@@ -125,7 +158,11 @@ pub(crate) fn flat(answer: &Value) -> Counted {
 
 pub(crate) fn is_momentary(name: &str) -> bool {
     let is_end = |end: &&str| name.strip_suffix(*end).is_some_and(|begin| begin.is_empty() || begin.ends_with('.'));
-    MOMENTARY.iter().any(is_end)
+    match name.starts_with("duplication.") {
+        // A table may be called anything.
+        true => MOMENTARY_FAMILIES.iter().any(|family| name.starts_with(family)),
+        false => MOMENTARY.iter().any(is_end),
+    }
 }
 
 /// What came in a minute; `None` of what has no rate, and where the node was started in between.
@@ -135,7 +172,8 @@ fn per_minute(name: &str, before: &Counted, after: &Counted, minutes: f64) -> Op
 }
 
 fn counters_text(nodes: &[(u16, Counted, Counted)], minutes: f64, shows_all: bool) -> String {
-    let names: BTreeSet<&String> = nodes.iter().flat_map(|(_, _, after)| after.keys()).collect();
+    let is_counter = |name: &&String| !name.starts_with(latency::NAME);
+    let names: BTreeSet<&String> = nodes.iter().flat_map(|(_, _, after)| after.keys()).filter(is_counter).collect();
     let is_shown =
         |name: &&&String| shows_all || nodes.iter().any(|(_, _, after)| after.get(**name).is_some_and(|it| *it > 0));
     let mut header = vec!["since the start, and per minute".to_owned()];
@@ -236,6 +274,28 @@ mod tests {
         let json = counters_json(&nodes, 0.5);
         assert_eq!(json["nodes"][0]["per_minute"]["served.eventual.leader"], 120.0);
         assert!(json["nodes"][0]["per_minute"].get("queue.first.queued").is_none());
+    }
+
+    #[test]
+    fn latencies_are_those_between_two_looks() {
+        let answer = |counts: [u64; 2]| {
+            let ranges = json!({ "250": counts[0], "more": counts[1] });
+            json!({ "node": 1, "latency": { "write": { "sum_us": 100 * counts[0], "up_to_us": ranges } }, "served": 1 })
+        };
+        let (before, after) = ([(1, answer([1_000, 5]))].into(), [(1, answer([1_600, 5]))].into());
+        let text = latency_text(&before, &after, 0.1);
+        let words: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+        assert_eq!(words, ["1", "write", "100", "0.100", "<=", "0.25", "<=", "0.25", "<=", "0.25"], "{text}");
+        let nodes = [(1, Counted::new(), flat(&after[&1]))];
+        assert!(!counters_text(&nodes, 0.1, true).contains("latency"), "ranges are for machines");
+    }
+
+    #[test]
+    fn of_duplication_what_is_left_has_no_rate() {
+        assert!(
+            is_momentary("duplication.entries_left.west.users") && !is_momentary("duplication.bytes_told.west.users")
+        );
+        assert!(!is_momentary("duplication.changes_told.west.my.queued"), "a table may be called so");
     }
 
     #[test]

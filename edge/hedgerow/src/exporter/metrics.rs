@@ -1,6 +1,7 @@
 //! What a cluster has said, as metrics.
 
 use crate::command::counters::{flat, is_momentary};
+use crate::latency::{self, Latency};
 use hedgerow_client::{ClusterStatus, NodeStatus, PartitionStatus, TableStatus};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -12,8 +13,22 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Parts of counters' names that are labels: the names' beginnings, and what the parts after them are called.
-const LABELLED: [(&str, &[&str]); 3] =
-    [("served", &["level", "role"]), ("refused", &["reason"]), ("rights.lacking_by_user", &["user"])];
+const LABELLED: [(&str, &[&str]); 12] = [
+    ("served", &["level", "role"]),
+    ("refused", &["reason"]),
+    ("refused_writes", &["reason"]),
+    ("rights.lacking_by_user", &["user"]),
+    ("duplication.partitions", &DUPLICATION),
+    ("duplication.copying", &DUPLICATION),
+    ("duplication.stopped", &DUPLICATION),
+    ("duplication.entries_left", &DUPLICATION),
+    ("duplication.bytes_left", &DUPLICATION),
+    ("duplication.lag_seconds", &DUPLICATION),
+    ("duplication.changes_told", &DUPLICATION),
+    ("duplication.bytes_told", &DUPLICATION),
+];
+/// Which one a counter of duplication is about.
+const DUPLICATION: [&str; 2] = ["cluster", "table"];
 
 /// What was found out; nothing if the cluster did not answer.
 #[derive(Debug, Default)]
@@ -34,7 +49,15 @@ struct Metric {
 
 /// Metrics by their names.
 #[derive(Debug, Default)]
-struct Metrics(BTreeMap<String, Metric>);
+struct Metrics {
+    values: BTreeMap<String, Metric>,
+    /// How long requests took at the nodes.
+    latencies: Vec<(Labels, Latency)>,
+}
+
+/// The only histogram.
+const LATENCY: (&str, &str) =
+    ("latency_seconds", "How long the node took for requests that it served, from when it had read them");
 
 impl Metrics {
     fn gauge(&mut self, name: &str, help: &str, labels: Labels, value: f64) {
@@ -42,14 +65,15 @@ impl Metrics {
     }
 
     fn add(&mut self, name: &str, help: String, is_counter: bool, labels: Labels, value: f64) {
-        let metric = self.0.entry(name.to_owned()).or_insert_with(|| Metric { help, is_counter, values: Vec::new() });
+        let metric =
+            self.values.entry(name.to_owned()).or_insert_with(|| Metric { help, is_counter, values: Vec::new() });
         metric.values.push((labels, value));
     }
 }
 
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        for (name, Metric { help, is_counter, values }) in &self.0 {
+        for (name, Metric { help, is_counter, values }) in &self.values {
             let kind = if *is_counter { MetricType::Counter } else { MetricType::Gauge };
             let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
             for (labels, value) in values {
@@ -60,6 +84,17 @@ impl Collector for Metrics {
                     one.encode_gauge(value)?;
                 }
             }
+        }
+        if self.latencies.is_empty() {
+            return Ok(());
+        }
+        let (name, help) = LATENCY;
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for (labels, latency) in &self.latencies {
+            let end = |us: u64| if us == u64::MAX { f64::INFINITY } else { us as f64 / 1e6 };
+            let buckets: Vec<(f64, u64)> = latency.ranges.iter().map(|(us, count)| (end(*us), *count)).collect();
+            let mut one = metric.encode_family(labels)?;
+            one.encode_histogram::<NoLabelSet>(latency.sum_us as f64 / 1e6, latency.count(), &buckets, None)?;
         }
         Ok(())
     }
@@ -86,7 +121,11 @@ pub(super) fn page(found: &Found) -> String {
         status.tables.iter().for_each(|table| of_table(&mut metrics, table));
     }
     for (node, counted) in &found.counted {
-        for (name, value) in flat(counted) {
+        for latency in Latency::all(counted) {
+            let labels = vec![("node", node.to_string()), ("operation", latency.kind.clone())];
+            metrics.latencies.push((labels, latency));
+        }
+        for (name, value) in flat(counted).into_iter().filter(|(name, _)| !name.starts_with(latency::NAME)) {
             of_counter(&mut metrics, *node, &name, value);
         }
     }
@@ -201,6 +240,8 @@ mod tests {
             "refused": { "busy": 3 },
             "rights": { "lacking": 4, "lacking_by_user": { "app": 4 } },
             "queue": { "first": { "queued": 5, "run": 6 } },
+            "latency": { "write": { "sum_us": 3_000, "up_to_us": { "500": 4, "1000": 1, "more": 1 } } },
+            "duplication": { "stopped": { "west": { "a.b": 2 } }, "bytes_told": { "west": { "a.b": 9 } } },
         });
         let page = page(&Found { status: Some(ClusterStatus::default()), counted: [(2, counted)].into() });
         for line in [
@@ -213,6 +254,13 @@ mod tests {
             "# TYPE hedgerow_queue_first_queued gauge",
             "hedgerow_queue_first_queued{node=\"2\"} 5",
             "hedgerow_queue_first_run_total{node=\"2\"} 6",
+            "hedgerow_duplication_stopped{node=\"2\",cluster=\"west\",table=\"a.b\"} 2",
+            "hedgerow_duplication_bytes_told_total{node=\"2\",cluster=\"west\",table=\"a.b\"} 9",
+            "# TYPE hedgerow_latency_seconds histogram",
+            "hedgerow_latency_seconds_sum{node=\"2\",operation=\"write\"} 0.003",
+            "hedgerow_latency_seconds_count{node=\"2\",operation=\"write\"} 6",
+            "hedgerow_latency_seconds_bucket{le=\"0.001\",node=\"2\",operation=\"write\"} 5",
+            "hedgerow_latency_seconds_bucket{le=\"+Inf\",node=\"2\",operation=\"write\"} 6",
             "# EOF",
         ] {
             let is_line = |it: &str| it == line || it.strip_suffix(".0") == Some(line);

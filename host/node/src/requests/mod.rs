@@ -20,7 +20,7 @@
 //! | `read_jobs.rs` | reads that need a disk, or look at much: other threads run them |
 //! | `users.rs`, `permission.rs` | who asks, and whether they may |
 //! | `audit.rs` | what the audit log is told of them |
-//! | `load.rs`, `read_counts.rs` | what replies and the operator are told of the node's work |
+//! | `load.rs`, `read_counts.rs`, `times.rs` | what replies and the operator are told of the node's work |
 
 pub(crate) mod attempts;
 pub(crate) mod audit;
@@ -43,6 +43,7 @@ pub(crate) mod scan;
 pub(crate) mod serve;
 pub(crate) mod throttle;
 pub(crate) mod tie;
+pub(crate) mod times;
 pub(crate) mod users;
 pub(crate) mod waiting;
 
@@ -69,6 +70,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use throttle::Throttles;
 use tie::Ties;
+use times::{Times, WriteRefusals};
 
 /// The requests of clients that wait, and what is counted of all of them.
 #[derive(Debug)]
@@ -90,6 +92,8 @@ pub(crate) struct Requests {
     ties: Ties,
     load: NodeLoad,
     read_counts: ReadCounts,
+    write_refusals: WriteRefusals,
+    times: Times,
     throttles: Throttles,
     forwards: Forwards,
     /// Replies that left since the front was told of them: on which connection, how many bytes, and when the request came. Only where users have
@@ -140,6 +144,8 @@ impl Requests {
             ties: Ties::default(),
             load: NodeLoad::default(),
             read_counts: ReadCounts::default(),
+            write_refusals: WriteRefusals::default(),
+            times: Times::default(),
             throttles: Throttles::new((shard, config.shards)),
             forwards: Forwards::new(numbers.from(random >> 1)),
             replied: config.user_limits.is_any().then(Vec::new),
@@ -234,6 +240,8 @@ impl Requests {
     /// What the operator is told of them.
     pub(crate) fn told(&self) -> Value {
         let mut told = self.read_counts.to_json();
+        told["refused_writes"] = self.write_refusals.to_json();
+        told["latency"] = self.times.to_json();
         told["queue"] = self.queue_told();
         told["waiting_bytes"] = json!({ "kept": self.room.size(), "refused": self.room.refused() });
         told["requests_waiting"] = json!(self.callers.count());

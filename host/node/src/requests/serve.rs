@@ -149,7 +149,7 @@ impl Serving<'_> {
     /// Answers a read that waited, or was being served.
     pub(crate) fn answer_read(&mut self, id: RequestId, reply: ReadReply, reflected: Reflected, now: Now) {
         let Some(mut caller) = self.requests.callers.remove(id) else { return };
-        self.note_slow_request(&caller, now);
+        self.note_time(&caller, now);
         let reply = match caller.page.take() {
             Some(page) => {
                 let scan = page.scan;
@@ -174,7 +174,7 @@ impl Serving<'_> {
     /// Answers a write that is applied.
     pub(crate) fn answer_write(&mut self, id: RequestId, reply: WriteReply, index: Index, now: Now) {
         let Some(caller) = self.requests.callers.remove(id) else { return };
-        self.note_slow_request(&caller, now);
+        self.note_time(&caller, now);
         let reply = serve::write_reply(caller.method, reply, index, &self.ident(&caller));
         self.answer(&caller, &reply, Reflected { index, ..Reflected::default() });
     }
@@ -185,8 +185,10 @@ impl Serving<'_> {
     }
 
     pub(crate) fn answer_refused(&mut self, caller: &Caller, refusal: &Refusal) {
-        if matches!(caller.method.class(), Class::Read | Class::Scan) {
-            self.requests.read_counts.note_refused(refusal);
+        match caller.method.class() {
+            Class::Read | Class::Scan => self.requests.read_counts.note_refused(refusal),
+            Class::Write => self.requests.write_refusals.note(refusal),
+            Class::Admin | Class::Connection => {}
         }
         self.answer_failed(caller, refusal);
     }
@@ -246,11 +248,13 @@ impl Serving<'_> {
         Ident { app_id, partition_index, server: self.view.addresses.own(), table: caller.kind }
     }
 
-    fn note_slow_request(&mut self, caller: &Caller, now: Now) {
+    /// A request was served.
+    fn note_time(&mut self, caller: &Caller, now: Now) {
+        let took = now.instant.since(caller.received);
+        self.requests.times.note(caller.method.class(), took);
         let Some(threshold) = self.view.settings(caller.group().table).and_then(|it| it.slow_query_threshold_ms) else {
             return;
         };
-        let took = now.instant.since(caller.received);
         if took >= Duration::from_millis(u64::from(threshold))
             && let Some(left_out) = self.requests.slow_lines.poll(now.instant)
         {

@@ -1,6 +1,7 @@
 //! The experiments by name, one file each.
 
 mod backup_request;
+mod duplicate;
 mod follower_read;
 mod hedging_cost;
 mod hot_partition;
@@ -20,6 +21,7 @@ use crate::options::Options;
 use crate::progress::Event;
 use anyhow::{Result, bail};
 use backup_request::BackupRequest;
+use duplicate::Duplicate;
 use follower_read::FollowerRead;
 use hedging_cost::HedgingCost;
 use hot_partition::HotPartition;
@@ -75,6 +77,7 @@ pub fn list(options: &Options) -> Vec<Entry> {
         entry(NoisyNeighbour::new, options),
         entry(Repair::new, options),
         entry(Secure::new, options),
+        entry(Duplicate::new, options),
         entry(Workers::new, options),
         entry(Workers::shards, options),
         entry(Workers::io_threads, options),
@@ -119,6 +122,7 @@ pub async fn run(
         slow_node::NAME => conduct(SlowNode::new(options), options, interrupted, listener).await,
         noisy_neighbour::NAME => conduct(NoisyNeighbour::new(options), options, interrupted, listener).await,
         repair::NAME => conduct(Repair::new(options), options, interrupted, listener).await,
+        duplicate::NAME => conduct(Duplicate::new(options), options, interrupted, listener).await,
         secure::NAME => conduct(Secure::new(options), options, interrupted, listener).await,
         workers::NAME => conduct(Workers::new(options), options, interrupted, listener).await,
         workers::NAME_SHARDS => conduct(Workers::shards(options), options, interrupted, listener).await,
@@ -158,8 +162,8 @@ mod tests {
         assert_eq!(
             error,
             "there is no experiment \"scael\"; there are: throughput, follower-read (X3), hot-partition (X7), backup-request (X1), \
-             backup-request-batch (X2), tied-requests (X5), hedging-cost, slow-node (X4), noisy-neighbour, repair, secure, workers, \
-             shards, io-threads, log-layout (X6), scale"
+             backup-request-batch (X2), tied-requests (X5), hedging-cost, slow-node (X4), noisy-neighbour, repair, secure, duplicate, \
+             workers, shards, io-threads, log-layout (X6), scale"
         );
     }
 
