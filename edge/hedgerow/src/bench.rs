@@ -7,7 +7,7 @@ mod rates;
 
 use crate::cluster::ClusterArguments;
 use crate::exit::Exit;
-use crate::output::{Output, print_result, say};
+use crate::output::{Output, counted, print_result, say};
 use crate::runtime::now;
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
@@ -123,6 +123,9 @@ async fn measure(workload: Workload, options: &BenchOptions, cluster: &ClusterAr
         folder.write(&outcome)?;
         say(&format!("results are in {}", folder.path().display()));
     }
+    if let Some((refusal, count)) = refused(&outcome.runs) {
+        say(&format!("{} refused: {}", counted(count, "request"), refusal.text));
+    }
     Ok(exit(&outcome.runs, interrupted.is_set))
 }
 
@@ -180,15 +183,59 @@ async fn server_work(cluster: &ClusterArguments) -> Result<ServerWork> {
     Ok(work)
 }
 
+/// What refuses requests for good: a measurement in which that happened is none of what was asked for.
+struct Refusal {
+    /// Its name among a run's further figures.
+    figure: &'static str,
+    text: &'static str,
+    exit: Exit,
+}
+
+const REFUSALS: [Refusal; 3] = [
+    Refusal { figure: "error_not_allowed_count", text: "the user may not do it", exit: Exit::Refused },
+    Refusal { figure: "error_disk_full_count", text: "a disk is full", exit: Exit::Refused },
+    Refusal { figure: "error_no_table_count", text: "the table is gone", exit: Exit::NotFound },
+];
+
+/// The first of the [`REFUSALS`] that any of `runs` met, and how many requests it hit.
+fn refused(runs: &[Run]) -> Option<(&'static Refusal, u64)> {
+    let count = |refusal: &Refusal| runs.iter().filter_map(|run| run.extra.get(refusal.figure)).sum::<f64>() as u64;
+    REFUSALS.iter().map(|refusal| (refusal, count(refusal))).find(|(_, count)| *count > 0)
+}
+
 fn exit(runs: &[Run], was_interrupted: bool) -> Exit {
     let has_success = |run: &Run| run.achieved_per_s > 0.0;
     if was_interrupted {
         Exit::Partial
+    } else if let Some((refusal, _)) = refused(runs) {
+        refusal.exit
     } else if !runs.iter().any(has_success) {
         Exit::Unreachable
     } else if runs.iter().any(|run| run.void.is_some()) {
         Exit::Void
     } else {
         Exit::Done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_that_is_refused_midway_ends_with_the_code_of_the_refusal() {
+        let run = |extra: &[(&str, f64)]| Run {
+            achieved_per_s: 100.0,
+            void: Some("the generator was the bottleneck".to_owned()),
+            extra: extra.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+            ..Run::default()
+        };
+        let exit = |extra: &[(&str, f64)]| exit(&[run(&[]), run(extra)], false);
+        assert_eq!(exit(&[("error_not_allowed_count", 7.0)]), Exit::Refused);
+        assert_eq!(exit(&[("error_disk_full_count", 1.0)]), Exit::Refused);
+        assert_eq!(exit(&[("error_no_table_count", 1.0)]), Exit::NotFound);
+        assert_eq!(exit(&[("error_unavailable_count", 1.0)]), Exit::Void);
+        let (refusal, count) = refused(&[run(&[("error_not_allowed_count", 7.0)])]).unwrap();
+        assert_eq!((refusal.exit, count), (Exit::Refused, 7));
     }
 }

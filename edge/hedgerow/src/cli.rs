@@ -176,7 +176,10 @@ fn with_code(error: anyhow::Error) -> (anyhow::Error, Exit) {
 
 /// Runs nodes in this process until `run` ends. They log from `level` on.
 fn nodes(level: &str, run: impl FnOnce() -> anyhow::Result<Exit>) -> Result<Exit, (anyhow::Error, Exit)> {
-    to_sinks(level).and_then(|()| run()).map_err(|error| (error, Exit::NodeFailed))
+    to_sinks(level).and_then(|()| run()).map_err(|error| {
+        let exit = Exit::of_node(&error);
+        (error, exit)
+    })
 }
 
 /// Has this process log from `level` on, without waiting for whoever reads that.
@@ -200,6 +203,14 @@ mod tests {
             assert!(error.contains("invalid value '-1'") && error.contains("is not a whole number"), "{error}");
         }
         Arguments::read("hedgerow set t h s -5".split(' ')).unwrap();
+    }
+
+    #[test]
+    fn the_exporter_takes_a_name_to_listen_at_and_no_form_of_results() {
+        let read = |words: &str| Arguments::read(format!("hedgerow exporter {words}").split(' '));
+        read("--listen localhost:0 --cluster a:1,b:2 --tls-ca ca.pem --user app --password-file f").unwrap();
+        let error = read("--output json").unwrap_err();
+        assert!(error.to_string().contains("unexpected argument '--output'") && error.exit_code() == 2, "{error}");
     }
 
     #[test]

@@ -118,6 +118,11 @@ impl NodesArguments {
 }
 
 impl ClusterArguments {
+    /// The cluster for a command that prints no results and has times of its own.
+    pub(crate) fn without_output(nodes: NodesArguments, credentials: CredentialArguments) -> Self {
+        Self { nodes, credentials, output: Output::Text, timeout: None }
+    }
+
     /// Connects to the cluster.
     pub(crate) async fn connect(&self) -> Result<Client> {
         self.connect_with(TIMEOUT).await

@@ -1,7 +1,8 @@
 //! What other stores call things: who types such a word is told what to type here.
 
+use crate::output::quoted;
 use clap::builder::StyledStr;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
 
 /// Words that are no command or option here, with what does it.
@@ -45,8 +46,13 @@ const WORDS: [(&[&str], &str); 18] = [
 /// What of these is said of tables too.
 const OF_TABLES: [&str; 2] = ["truncate", "rename"];
 
-/// Adds to an error over a word that is no command or option what does here what the word does elsewhere. `words` are those of the command line.
+/// Adds to an error over a word that is no command or option what does here what the word does elsewhere, and to one over words that are
+/// missing what may have been meant. `words` are those of the command line.
 pub(crate) fn with_hint(mut error: clap::Error, words: &[OsString], command: &clap::Command) -> clap::Error {
+    if let Some(hint) = form_of_set(error.kind(), words) {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(hint)]));
+        return error;
+    }
     let unknown =
         [ContextKind::InvalidSubcommand, ContextKind::InvalidArg].into_iter().find_map(|kind| error.get(kind));
     let Some(ContextValue::String(word)) = unknown else { return error };
@@ -65,6 +71,25 @@ pub(crate) fn with_hint(mut error: clap::Error, words: &[OsString], command: &cl
     error.remove(ContextKind::SuggestedSubcommand);
     error.remove(ContextKind::SuggestedArg);
     error
+}
+
+/// What a `set` looks like, where it lacks words: a store of keys without tables is set with two.
+fn form_of_set(kind: ErrorKind, words: &[OsString]) -> Option<String> {
+    let is_lacking = matches!(kind, ErrorKind::TooFewValues | ErrorKind::MissingRequiredArgument);
+    let [_, command, given @ ..] = words else { return None };
+    if !is_lacking || !(command == "set" || command == "put") {
+        return None;
+    }
+    let given: Vec<_> = given.iter().map(|word| word.to_string_lossy()).collect();
+    let example = match &given[..] {
+        [key, value] if !key.starts_with('-') && !value.starts_with('-') => {
+            format!("hedgerow set TABLE {} \"\" {}, with an empty sort key", quoted(key), quoted(value))
+        }
+        _ => "hedgerow set users user-17 name Ada".to_owned(),
+    };
+    Some(format!(
+        "the table comes first: hedgerow set TABLE HASH_KEY SORT_KEY VALUE, for example {example}. In an ordered table: hedgerow set TABLE KEY VALUE"
+    ))
 }
 
 #[cfg(test)]
@@ -95,5 +120,22 @@ mod tests {
             count += 1;
         }
         assert!(count > 10, "{count}");
+    }
+
+    #[test]
+    fn a_set_without_a_table_or_a_value_is_shown_its_form() {
+        for (line, example) in [
+            ("set foo bar", "for example hedgerow set TABLE foo \"\" bar, with an empty sort key"),
+            ("put foo bar", "for example hedgerow set TABLE foo \"\" bar, with an empty sort key"),
+            ("set foo", "for example hedgerow set users user-17 name Ada"),
+            ("set foo --ttl 5", "for example hedgerow set users user-17 name Ada"),
+            ("set", "for example hedgerow set users user-17 name Ada"),
+        ] {
+            let error = Arguments::read(format!("hedgerow {line}").split(' ')).unwrap_err();
+            let (text, code) = (error.to_string(), error.exit_code());
+            let form = "tip: the table comes first: hedgerow set TABLE HASH_KEY SORT_KEY VALUE, ";
+            assert!(text.contains(form) && text.contains(example) && code == 2, "{line}: {text}");
+        }
+        assert!(!Arguments::read(["hedgerow", "get", "foo"]).unwrap_err().to_string().contains("tip:"));
     }
 }

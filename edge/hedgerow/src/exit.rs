@@ -1,5 +1,6 @@
 //! How the process ends: one number per kind of outcome, the same for every command.
 
+use crate::serve::Taken;
 use hedgerow_client::ErrorKind;
 use std::fmt;
 use std::process::ExitCode;
@@ -23,6 +24,8 @@ pub(crate) enum Exit {
     NodeFailed = 6,
     /// A measurement means nothing: the load generator was the bottleneck.
     Void = 7,
+    /// A node's address is in use.
+    AddressTaken = 8,
 }
 
 /// What is asked for does not go with how things are in the cluster.
@@ -48,9 +51,15 @@ Exit codes:
      (wal) a log is damaged
   5  partly done: some lines were bad, or the work was interrupted
   6  a node could not start or could not go on
-  7  a measurement is VOID: the load generator was the bottleneck";
+  7  a measurement is VOID: the load generator was the bottleneck
+  8  a node's address is in use";
 
 impl Exit {
+    /// The code for an error that ended a node.
+    pub(crate) fn of_node(error: &anyhow::Error) -> Self {
+        if error.is::<Taken>() { Self::AddressTaken } else { Self::NodeFailed }
+    }
+
     /// The code for an error that ended a command.
     pub(crate) fn of(error: &anyhow::Error) -> Self {
         if error.is::<Refused>() {

@@ -2,12 +2,14 @@
 //!
 //! Nodes serve nothing but their protocol: they have no further port to be protected. This is a client like others, which asks when it is asked.
 
+mod counted;
 mod metrics;
 
 use crate::access::Access;
-use crate::cluster::ClusterArguments;
+use crate::cluster::{ClusterArguments, NodesArguments};
 use crate::exit::Exit;
 use crate::log::announce;
+use crate::password::CredentialArguments;
 use crate::runtime;
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -23,7 +25,6 @@ use metrics::Found;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -50,10 +51,12 @@ const TEXT: &str = "text/plain; charset=utf-8";
 #[derive(Args, Debug)]
 pub(crate) struct ExporterArguments {
     /// Where Prometheus gets the metrics, at /metrics, unencrypted. Everybody who reaches the address can read them; they name tables and users.
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:34690")]
-    listen: SocketAddr,
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:34690")]
+    listen: String,
     #[command(flatten)]
-    cluster: ClusterArguments,
+    nodes: NodesArguments,
+    #[command(flatten)]
+    credentials: CredentialArguments,
 }
 
 /// What the task is told that asks the cluster. Whoever wants a page may go before it is there.
@@ -74,16 +77,17 @@ struct Asker {
 
 /// `hedgerow exporter`.
 pub(crate) fn run(arguments: ExporterArguments) -> Result<Exit> {
+    let ExporterArguments { listen, nodes, credentials } = arguments;
+    let cluster = ClusterArguments::without_output(nodes, credentials);
     // A file that is not right is told at once, and not by an empty page.
-    arguments.cluster.access()?;
-    runtime::block_on(serve(arguments))
+    cluster.access()?;
+    runtime::block_on(serve(listen, cluster))
 }
 
-async fn serve(arguments: ExporterArguments) -> Result<Exit> {
-    let ExporterArguments { listen, cluster } = arguments;
+async fn serve(listen: String, cluster: ClusterArguments) -> Result<Exit> {
     let (mut interrupted, mut terminated) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut hung_up = signal(SignalKind::hangup())?;
-    let listener = TcpListener::bind(listen).await.with_context(|| format!("listening at {listen}"))?;
+    let listener = TcpListener::bind(&listen).await.with_context(|| format!("listening at {listen}"))?;
     let listen = listener.local_addr()?;
     announce(&format!("ready: http://{listen}/metrics has what {} counts", cluster.nodes.cluster.join(",")));
     // There are no more of them than connections, and signals.

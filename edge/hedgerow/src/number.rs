@@ -3,11 +3,17 @@
 /// The longest time to live that the command line takes, seconds: when a record expires is counted from 2016 in 31 bits.
 const TTL_MAX: u64 = 1_000_000_000;
 
-/// A time to live in seconds, as an option.
+/// What stands behind whole numbers of seconds, minutes, hours and days.
+pub(crate) const TIME_UNITS: [(&str, u64); 5] = [("min", 60), ("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400)];
+
+/// A time to live in seconds, as an option: a number of seconds, or one with a unit.
 pub(crate) fn time_to_live(text: &str) -> Result<u64, String> {
-    let seconds = text.parse().ok().filter(|seconds| *seconds <= TTL_MAX);
-    seconds.ok_or_else(|| {
-        format!("{text:?} is not a whole number of seconds from 0 to {TTL_MAX}; 0 = what the table says")
+    let seconds = text.parse().ok().or_else(|| with_unit(text, &TIME_UNITS));
+    seconds.filter(|seconds| *seconds <= TTL_MAX).ok_or_else(|| {
+        format!(
+            "{text:?} is not a whole number of seconds from 0 to {TTL_MAX}, nor one with s, m, h or d behind it, such as 7d; \
+             0 = what the table says"
+        )
     })
 }
 
@@ -49,7 +55,10 @@ mod tests {
     fn what_is_no_number_is_told_what_is_allowed() {
         assert_eq!((time_to_live("0"), time_to_live("3600")), (Ok(0), Ok(3_600)));
         assert_eq!((addend("-5"), limit("0"), count("8")), (Ok(-5), Ok(0), Ok(8)));
-        for wrong in ["1h", "-1", "1000000001", ""] {
+        for (text, seconds) in [("60s", 60), ("5m", 300), ("5min", 300), ("2h", 7_200), ("7d", 604_800), ("0s", 0)] {
+            assert_eq!(time_to_live(text), Ok(seconds), "{text}");
+        }
+        for wrong in ["1w", "1.5h", "-1", "-1h", "1000000001", "11575d", "300000000000000000d", "h", ""] {
             assert!(time_to_live(wrong).unwrap_err().contains("from 0 to 1000000000"), "{wrong}");
         }
         assert_eq!((time_to_live_of_row("0"), time_to_live_of_row("2147483647")), (Ok(0), Ok(2_147_483_647)));

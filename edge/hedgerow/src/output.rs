@@ -3,6 +3,7 @@
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::io::{self, BufWriter, ErrorKind, Stdout, Write as _};
 
 /// The form of results.
@@ -94,6 +95,15 @@ pub(crate) fn counted(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
+/// A word as it can be typed at a shell.
+pub(crate) fn quoted(word: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_.,:/@%+=".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return Cow::Borrowed(word);
+    }
+    Cow::Owned(format!("'{}'", word.replace('\'', "'\\''")))
+}
+
 /// Tells why a command failed.
 pub(crate) fn complain(error: &anyhow::Error) {
     say(&format!("error: {error:#}"));
@@ -135,5 +145,14 @@ mod tests {
     fn columns_align() {
         let rows = [vec!["a".to_owned(), "10".to_owned()], vec!["long name".to_owned(), "9".to_owned()]];
         assert_eq!(columns(&["name", "n"], &rows), "name        n\na          10\nlong name   9");
+    }
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_take_them_apart() {
+        for (word, expected) in
+            [("user-17", "user-17"), ("", "''"), ("a b", "'a b'"), ("it's", r"'it'\''s'"), ("$x", "'$x'")]
+        {
+            assert_eq!(quoted(word), expected);
+        }
     }
 }

@@ -21,7 +21,7 @@ impl Exporter {
         let files = cluster.client_tls().unwrap();
         let folder = files.ca.parent().unwrap();
         let mut command = Command::new(BINARY);
-        command.args(["exporter", "--listen", "127.0.0.1:0", "--cluster", &cluster.addresses().join(",")]);
+        command.args(["exporter", "--listen", "localhost:0", "--cluster", &cluster.addresses().join(",")]);
         command.arg("--tls-ca").arg(&files.ca);
         command.arg("--tls-certificate").arg(folder.join(format!("{ROOT}.pem")));
         command.arg("--tls-key").arg(folder.join(format!("{ROOT}-key.pem")));
@@ -76,6 +76,7 @@ fn prometheus_gets_the_state_and_the_counters_whoever_else_asks() {
     assert!(page.contains("content-type: application/openmetrics-text; version=1.0.0"), "{page}");
     let read = |line: &str| line.starts_with("hedgerow_served_total{node=") && line.contains("level=\"linearizable\"");
     assert!(page.lines().any(read), "{page}");
+    assert!(!page.contains("newer than this exporter"), "a counter has no help: {page}");
     let documents = include_str!("../../../docs/status.md");
     let section = documents.split_once("## `hedgerow exporter`\n").unwrap().1.split_once("\n## ").unwrap().0;
     let rows = section.lines().filter(|line| line.starts_with("| `hedgerow_"));

@@ -1,11 +1,15 @@
 //! What commands say where something is not as it should be, and the codes that they end with.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests that start processes")]
 
-use hedgerow_testkit::{Cluster, Settings};
+use hedgerow_testkit::{Cluster, Settings, reserve_port};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_hedgerow");
+/// Far more than a node needs to start; only a failing test waits so long.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A wait that ended told of the time that was over instead of what was waited for.
 #[test]
@@ -23,6 +27,32 @@ fn a_wait_for_a_cluster_that_is_not_founded_ends_with_the_reason() {
     assert!(said.contains("exit status: 3") && !said.contains("elapsed"), "{said}");
     let said = cluster.run(&["table", "create", "t"]).unwrap_err().to_string();
     assert!(said.contains("no answer yet from 2, 3 of meta_nodes") && said.contains("exit status: 3"), "{said}");
+}
+
+/// The port of a node was an outgoing connection's for a moment, and the node ended with a code after which nobody started it again.
+#[test]
+fn a_node_waits_for_an_address_that_is_in_use() {
+    let mut cluster = Cluster::prepare(Settings::of_binary(BINARY.into(), 1)).unwrap();
+    let other = TcpListener::bind(cluster.listen_address(1)).unwrap();
+    cluster.spawn(1).unwrap();
+    while !cluster.output().contains("the node's address is in use: waiting for it") {
+        assert!(cluster.node(1).unwrap().is_running().unwrap(), "{}", cluster.output());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(other);
+    cluster.node(1).unwrap().wait_ready(LIMIT).unwrap();
+}
+
+#[test]
+fn a_cluster_to_try_things_out_does_not_wait_for_a_port() {
+    let port = reserve_port().unwrap();
+    let address = format!("127.0.0.1:{}", port.number);
+    let _other = TcpListener::bind(&address).unwrap();
+    let output = Command::new(BINARY).args(["dev", "--nodes", "1", "--listen", &address]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(8), "{said}");
+    assert!(said.contains(&format!("cannot listen on {address}")) && !said.contains("waiting"), "{said}");
+    assert!(said.contains("another process listens there") && said.contains("ip_local_reserved_ports"), "{said}");
 }
 
 #[test]

@@ -165,3 +165,16 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_whose_outcome_is_unknown_says_so() {
+        let error = Error::new(ErrorKind::Unavailable, "no leader: 1 of 3 replicas up");
+        assert_eq!(error.to_string(), "no leader: 1 of 3 replicas up");
+        let said = error.with_unknown_outcome(true).to_string();
+        assert_eq!(said, "no leader: 1 of 3 replicas up (the write may or may not have been applied)");
+    }
+}

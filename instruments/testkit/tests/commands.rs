@@ -43,6 +43,8 @@ fn a_sum_that_is_refused_and_keys_that_are_missing_are_told() {
         (&["incr", "t", "k", "name"][..], "does not hold a whole number", 4),
         (&["multi-get", "t", "k"], "hedgerow scan t k", 2),
         (&["get", "t", "k"], "(which may be empty: \"\")", 2),
+        (&["set", "t", "k", "Ada"], "with an empty sort key `hedgerow set t k \"\" Ada`", 2),
+        (&["set", "t", "Ada"], "hedgerow set TABLE t \"\" Ada", 2),
         (&["expire", "t", "k", "name", "--seconds", "5"], "--ttl SECONDS", 2),
     ] {
         let error = cluster.run(arguments).unwrap_err().to_string();

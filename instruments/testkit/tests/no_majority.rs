@@ -26,4 +26,11 @@ fn n7_commands_tell_the_truth_without_a_majority() {
     assert!(lost.contains("ended with exit status: 4"), "{lost}");
     let get = cluster.run(&["get", "t", "key", "count"]).unwrap_err().to_string();
     assert!(get.contains("no leader: 1 of 3 replicas up"), "{get}");
+    // Nobody took it into a log: the command knows that it was not done.
+    for write in
+        [&["set", "t", "key", "name", "Ada"][..], &["incr", "t", "key", "count"], &["del", "t", "key", "count"]]
+    {
+        let said = cluster.run(&[write, &["--timeout", "2"]].concat()).unwrap_err().to_string();
+        assert!(said.contains("nothing was written: ") && said.contains("1 of 3 replicas up"), "{write:?}: {said}");
+    }
 }

@@ -50,10 +50,11 @@ pub(crate) enum CertificateCommand {
         #[command(flatten)]
         place: Place,
     },
-    /// Make a client's certificate: `client-NAME.pem` and `client-NAME-key.pem`.
+    /// Make certificates of clients: `client-NAME.pem` and `client-NAME-key.pem`.
     Client {
-        /// What the client is called: 1 to 56 of a-z, 0-9 and `-`.
-        name: String,
+        /// What the clients are called, each 1 to 56 of a-z, 0-9 and `-`.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
         #[command(flatten)]
         made: Made,
     },
@@ -130,10 +131,13 @@ pub(crate) fn run(command: &CertificateCommand) -> Result<Exit> {
             }
             revoke(&place.directory, &authority, &revoked, now)?;
         }
-        CertificateCommand::Client { name, made } => {
+        CertificateCommand::Client { names, made } => {
             let authority = open(&made.place.directory)?;
-            let issued = authority.client(name, made.days, now)?;
-            write_anew(&authority, &format!("client-{name}"), &issued, made)?;
+            // Before anything is written: one wrong name makes none.
+            let issued: Result<Vec<_>, _> = names.iter().map(|name| authority.client(name, made.days, now)).collect();
+            for (name, issued) in names.iter().zip(issued?) {
+                write_anew(&authority, &format!("client-{name}"), &issued, made)?;
+            }
         }
     }
     Ok(Exit::Done)
@@ -222,14 +226,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let error = format!("{:#}", said("node 1", folder.path()).unwrap_err());
         assert!(error.contains("`hedgerow certificate authority` makes one"), "{error}");
-        for line in ["authority --cluster prod", "node 1 2 --host 10.0.0.1,db.example", "client app"] {
+        for line in ["authority --cluster prod", "node 1 2 --host 10.0.0.1,db.example", "client app web"] {
             said(line, folder.path()).unwrap();
             let error = said(line, folder.path()).unwrap_err().to_string();
             assert!(error.contains("is there already"), "{error}");
         }
         said("node 1 --replace", folder.path()).unwrap();
         assert!(said("authority --cluster Prod", folder.path()).is_err());
-        for name in ["ca", "node-1", "node-2", "client-app"] {
+        assert!(said("client good Bad", folder.path()).is_err());
+        assert!(files::read_if_exists(&paths(folder.path(), "client-good").0).unwrap().is_none(), "one name was wrong");
+        for name in ["ca", "node-1", "node-2", "client-app", "client-web"] {
             let (certificate, key) = paths(folder.path(), name);
             assert!(files::read_text(&certificate).unwrap().starts_with("-----BEGIN CERTIFICATE"));
             assert_eq!(files::mode(&key).unwrap() & 0o777, 0o600);

@@ -15,8 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What is told as it is at the moment, by the ends of its names. It has no rate.
-const MOMENTARY: [&str; 11] = [
-    "queued",
+const MOMENTARY: [&str; 12] = [
+    // Of the lanes of reads. What was taken back while it was queued is a count.
+    "first.queued",
+    "extra.queued",
     "waiting",
     "running",
     "listed",
@@ -32,12 +34,12 @@ const MOMENTARY: [&str; 11] = [
 
 /// The same by the beginnings of their names: a cluster and a table follow.
 const MOMENTARY_FAMILIES: [&str; 6] = [
-    "duplication.partitions.",
-    "duplication.copying.",
-    "duplication.stopped.",
-    "duplication.entries_left.",
-    "duplication.bytes_left.",
-    "duplication.lag_seconds.",
+    "duplication.partitions",
+    "duplication.copying",
+    "duplication.stopped",
+    "duplication.entries_left",
+    "duplication.bytes_left",
+    "duplication.lag_seconds",
 ];
 
 /// Arguments of `counters`.
@@ -158,9 +160,10 @@ pub(crate) fn flat(answer: &Value) -> Counted {
 
 pub(crate) fn is_momentary(name: &str) -> bool {
     let is_end = |end: &&str| name.strip_suffix(*end).is_some_and(|begin| begin.is_empty() || begin.ends_with('.'));
+    let is_of = |family: &&str| name.strip_prefix(*family).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
     match name.starts_with("duplication.") {
         // A table may be called anything.
-        true => MOMENTARY_FAMILIES.iter().any(|family| name.starts_with(family)),
+        true => MOMENTARY_FAMILIES.iter().any(is_of),
         false => MOMENTARY.iter().any(is_end),
     }
 }
@@ -296,6 +299,12 @@ mod tests {
             is_momentary("duplication.entries_left.west.users") && !is_momentary("duplication.bytes_told.west.users")
         );
         assert!(!is_momentary("duplication.changes_told.west.my.queued"), "a table may be called so");
+    }
+
+    #[test]
+    fn what_was_taken_back_is_counted_and_what_waits_is_not() {
+        assert!(is_momentary("queue.first.queued") && is_momentary("queue.aside.long.waiting"));
+        assert!(!is_momentary("queue.cancels.queued") && !is_momentary("queue.first.run"));
     }
 
     #[test]

@@ -59,8 +59,8 @@ pub(crate) struct LoadArguments {
     /// How keys and values are written.
     #[arg(long, value_enum, default_value_t = Encoding::Text)]
     encoding: Encoding,
-    /// Let every row without a time to live of its own expire after so many seconds [default: the table's option
-    /// default_ttl].
+    /// Let every row without a time to live of its own expire after so many seconds, or after a time such as 5m, 2h or 7d
+    /// [default: the table's option default_ttl].
     #[arg(long, value_name = "SECONDS", value_parser = time_to_live)]
     ttl: Option<u64>,
     /// Go on where an interrupted load of the same file ended.

@@ -6,7 +6,7 @@ use crate::encoding::Encoding;
 use crate::exit::Exit;
 use crate::hedging::WriteHedgeArguments;
 use crate::number::{addend, limit, time_to_live};
-use crate::output::{Output, print, print_result, say};
+use crate::output::{Output, print, print_result, quoted, say};
 use crate::reading::{OpenSession, ReadArguments, SessionArguments};
 use crate::rows::{Row, Shape, TTL_COLUMN, insert_field};
 use anyhow::{Context as _, Result, bail};
@@ -79,8 +79,8 @@ pub(crate) struct SetArguments {
     /// Whatever stands behind `--` is no option.
     #[arg(required = true, num_args = 2..=3)]
     key_and_value: Vec<String>,
-    /// Let the record expire after so many seconds, up to 1000000000. Without it, or with 0, the table's option default_ttl
-    /// says how long the record lives: for ever unless it is set.
+    /// Let the record expire after so many seconds, up to 1000000000, or after a time such as 60s, 5m, 2h or 7d. Without it, or
+    /// with 0, the table's option default_ttl says how long the record lives: for ever unless it is set.
     #[arg(long, value_name = "SECONDS", value_parser = time_to_live)]
     ttl: Option<u64>,
     #[command(flatten)]
@@ -183,16 +183,38 @@ pub(crate) async fn get(arguments: GetArguments) -> Result<Exit> {
 }
 
 /// `hedgerow set`.
-pub(crate) async fn set(mut arguments: SetArguments) -> Result<Exit> {
-    let value = arguments.key_and_value.pop().unwrap_or_default();
+pub(crate) async fn set(arguments: SetArguments) -> Result<Exit> {
     let target = &arguments.target;
-    let value = target.decode(&value)?;
+    let mut words = target.decode_all(&arguments.key_and_value)?;
     let (table, session) = target.open(&arguments.write).await?;
-    let key = table.key(target.decode_all(&arguments.key_and_value)?)?;
-    table.set(&key, value, arguments.ttl.map(Duration::from_secs)).await?;
+    check_words_of_set(table.name(), table.shape(), &arguments.key_and_value)?;
+    let value = words.pop().unwrap_or_default();
+    let key = table.key(words)?;
+    table.set(&key, value, arguments.ttl.map(Duration::from_secs)).await.map_err(of_write)?;
     session.keep()?;
     print_result(target.cluster.output, String::new, || key_json(&key, table.shape(), target.encoding))?;
     Ok(Exit::Done)
+}
+
+/// Fails if `words` are not the keys and the value of a record in a table of this `shape`. The error shows what may have been meant.
+fn check_words_of_set(table: &str, shape: Shape, words: &[String]) -> Result<()> {
+    match (shape, words) {
+        (Shape::Hash, [first, second]) => {
+            let (first, second) = (quoted(first), quoted(second));
+            bail!(
+                "{table} is a hash table, and its records have a hash key, a sort key and a value: \
+                 `hedgerow set {table} {first} {second} VALUE`, or with an empty sort key `hedgerow set {table} {first} \"\" {second}`"
+            )
+        }
+        (Shape::Ordered, [first, _, third]) => {
+            let (first, third) = (quoted(first), quoted(third));
+            bail!(
+                "{table} is an ordered table, and its records have one key and a value: `hedgerow set {table} KEY VALUE`, such as \
+                 `hedgerow set {table} {first} {third}`"
+            )
+        }
+        _ => Ok(()),
+    }
 }
 
 /// `hedgerow del`.
@@ -200,8 +222,11 @@ pub(crate) async fn del(arguments: DelArguments) -> Result<Exit> {
     let target = &arguments.target;
     let (table, session) = target.open(&arguments.write).await?;
     let key = table.key(target.decode_all(&arguments.key)?)?;
-    table.del(&key).await?;
+    table.del(&key).await.map_err(of_write)?;
     session.keep()?;
+    if target.cluster.output == Output::Text {
+        say(&format!("{}: removed", key_text(&key, table.shape(), target.encoding)));
+    }
     print_result(target.cluster.output, String::new, || key_json(&key, table.shape(), target.encoding))?;
     Ok(Exit::Done)
 }
@@ -217,7 +242,7 @@ pub(crate) async fn incr(arguments: IncrArguments) -> Result<Exit> {
             let value = table.get(&key).await.ok().flatten();
             return Err(error_of_sum(error, value.as_deref(), arguments.by).into());
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(of_write(error)),
     };
     session.keep()?;
     let json = || {
@@ -227,6 +252,14 @@ pub(crate) async fn incr(arguments: IncrArguments) -> Result<Exit> {
     };
     print_result(target.cluster.output, || sum.to_string(), json)?;
     Ok(Exit::Done)
+}
+
+/// The error of a write. Where the outcome is not known the error says so itself; where the cluster was not there to do it, that nothing
+/// was done is added.
+fn of_write(error: Error) -> anyhow::Error {
+    let is_known = error.may_retry() && !error.is_outcome_unknown();
+    let error = anyhow::Error::new(error);
+    if is_known { error.context("nothing was written") } else { error }
 }
 
 /// The cluster does not say what it did not accept: the record, or the sum.
@@ -377,6 +410,15 @@ fn row_json(row: &Row, shape: Shape, encoding: Encoding, no_value: bool) -> Valu
     json
 }
 
+/// Which record it is, for people.
+fn key_text(key: &Key, shape: Shape, encoding: Encoding) -> String {
+    let shown = |bytes: &Bytes| format!("\"{}\"", encoding.encode(bytes));
+    match shape {
+        Shape::Hash => format!("hash key {}, sort key {}", shown(&key.hash_key), shown(&key.sort_key)),
+        Shape::Ordered => format!("key {}", shown(&key.sort_key)),
+    }
+}
+
 fn key_json(key: &Key, shape: Shape, encoding: Encoding) -> Value {
     let mut object = Map::new();
     match shape {
@@ -404,5 +446,34 @@ mod tests {
         assert!(told(Some(b"9223372036854775807"), 1).contains("the sum of 9223372036854775807 and 1 is beyond"));
         assert_eq!(told(Some(b"7"), 1), "as the server said it");
         assert_eq!(told(None, 1), "as the server said it");
+    }
+
+    #[test]
+    fn a_set_that_lacks_a_key_or_a_value_is_shown_its_form() {
+        let told = |shape, line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            check_words_of_set("t", shape, &words).err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        let said = told(Shape::Hash, "foo bar");
+        assert!(said.contains("`hedgerow set t foo bar VALUE`"), "{said}");
+        assert!(said.ends_with("with an empty sort key `hedgerow set t foo \"\" bar`"), "{said}");
+        let said = told(Shape::Ordered, "foo bar 7");
+        assert!(said.contains("`hedgerow set t KEY VALUE`") && said.ends_with("`hedgerow set t foo 7`"), "{said}");
+        assert_eq!(told(Shape::Hash, "foo bar 7") + &told(Shape::Ordered, "foo 7"), "");
+    }
+
+    #[test]
+    fn a_record_is_named_by_its_keys() {
+        let key = Key { hash_key: Bytes::from("foo"), sort_key: Bytes::from("a\tb") };
+        assert_eq!(key_text(&key, Shape::Hash, Encoding::Text), "hash key \"foo\", sort key \"a\\tb\"");
+        assert_eq!(key_text(&key, Shape::Ordered, Encoding::Hex), "key \"610962\"");
+    }
+
+    #[test]
+    fn a_write_that_was_not_done_says_so() {
+        let told = |kind| format!("{:#}", of_write(Error::new(kind, "no leader: 1 of 3 replicas up")));
+        assert_eq!(told(ErrorKind::Unavailable), "nothing was written: no leader: 1 of 3 replicas up");
+        assert_eq!(told(ErrorKind::DiskFull), "no leader: 1 of 3 replicas up");
+        assert_eq!(Exit::of(&of_write(Error::new(ErrorKind::Timeout, "late"))), Exit::Unreachable);
     }
 }

@@ -8,7 +8,7 @@ use crate::command::status;
 use crate::duration::seconds;
 use crate::encoding::Encoding;
 use crate::exit::Exit;
-use crate::number::{count, with_unit};
+use crate::number::{TIME_UNITS, count, with_unit};
 use crate::output::{Output, columns, print, print_result, say};
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
@@ -44,7 +44,7 @@ pub(crate) enum TableCommand {
         /// A missing table is no error.
         #[arg(long)]
         if_exists: bool,
-        /// How long it is kept: 90s, 30min, 12h, 7d [default: the cluster's drop.reserve_seconds, 7 days].
+        /// How long it is kept: 90s, 30m, 12h, 7d [default: the cluster's drop.reserve_seconds, 7 days].
         #[arg(long, value_name = "DURATION", value_parser = reserve, conflicts_with = "now")]
         reserve: Option<u64>,
         /// Do not keep it: all its data is gone, and its room is free at once.
@@ -169,9 +169,8 @@ impl From<Kind> for TableKind {
 
 /// Whole seconds, from a number with a unit.
 fn reserve(text: &str) -> Result<u64, String> {
-    const UNITS: [(&str, u64); 4] = [("min", 60), ("s", 1), ("h", 3_600), ("d", 86_400)];
-    let seconds = with_unit(text, &UNITS).ok_or_else(|| {
-        format!("{text:?} is not a duration: a whole number with s, min, h or d behind it is, for example 7d")
+    let seconds = with_unit(text, &TIME_UNITS).ok_or_else(|| {
+        format!("{text:?} is not a duration: a whole number with s, m, h or d behind it is, for example 7d")
     })?;
     if seconds == 0 { Err("to keep nothing, say --now".to_owned()) } else { Ok(seconds) }
 }
@@ -426,7 +425,7 @@ mod tests {
 
     #[test]
     fn p10_a_reserve_is_a_whole_number_with_a_unit() {
-        for (text, seconds) in [("90s", 90), ("30min", 1_800), ("12h", 43_200), ("7d", 604_800)] {
+        for (text, seconds) in [("90s", 90), ("5m", 300), ("30min", 1_800), ("12h", 43_200), ("7d", 604_800)] {
             assert_eq!(reserve(text), Ok(seconds));
         }
         for wrong in ["7", "1.5h", "d", "", "7 weeks", "-1s", "99999999999999999999d"] {

@@ -1,5 +1,6 @@
 //! What a cluster has said, as metrics.
 
+use super::counted;
 use crate::command::counters::{flat, is_momentary};
 use crate::latency::{self, Latency};
 use hedgerow_client::{ClusterStatus, NodeStatus, PartitionStatus, TableStatus};
@@ -103,10 +104,12 @@ impl Collector for Metrics {
 /// All of it, in the form that Prometheus reads.
 pub(super) fn page(found: &Found) -> String {
     let mut metrics = Metrics::default();
+    let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
+    metrics.gauge("exporter_build_info", "The version of this exporter", version, 1.0);
     let is_reachable = f64::from(found.status.is_some());
     metrics.gauge(
         "cluster_reachable",
-        "Whether a node told the cluster's state (else nothing else is here)",
+        "Whether a node told the cluster's state; otherwise nothing else of the cluster is here",
         vec![],
         is_reachable,
     );
@@ -223,8 +226,8 @@ fn of_counter(metrics: &mut Metrics, node: u16, name: &str, value: u64) {
         }
         None => name,
     };
-    let help = format!("Counter {begin} of hedgerow counters");
-    metrics.add(&begin.replace(['.', '-'], "_"), help, !is_momentary(name), labels, value as f64);
+    let help = counted::what(begin).to_owned();
+    metrics.add(&counted::metric(begin), help, !is_momentary(name), labels, value as f64);
 }
 
 #[cfg(test)]
@@ -242,6 +245,8 @@ mod tests {
             "queue": { "first": { "queued": 5, "run": 6 } },
             "latency": { "write": { "sum_us": 3_000, "up_to_us": { "500": 4, "1000": 1, "more": 1 } } },
             "duplication": { "stopped": { "west": { "a.b": 2 } }, "bytes_told": { "west": { "a.b": 9 } } },
+            "read_index": { "read_index_requests_sent": 8 },
+            "newer": 9,
         });
         let page = page(&Found { status: Some(ClusterStatus::default()), counted: [(2, counted)].into() });
         for line in [
@@ -261,6 +266,10 @@ mod tests {
             "hedgerow_latency_seconds_count{node=\"2\",operation=\"write\"} 6",
             "hedgerow_latency_seconds_bucket{le=\"0.001\",node=\"2\",operation=\"write\"} 5",
             "hedgerow_latency_seconds_bucket{le=\"+Inf\",node=\"2\",operation=\"write\"} 6",
+            "# HELP hedgerow_queue_first_run First attempts of reads that were begun",
+            "hedgerow_read_index_requests_sent_total{node=\"2\"} 8",
+            "# HELP hedgerow_newer A counter of a node that is newer than this exporter",
+            concat!("hedgerow_exporter_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
             "# EOF",
         ] {
             let is_line = |it: &str| it == line || it.strip_suffix(".0") == Some(line);

@@ -1,6 +1,7 @@
 //! `hedgerow config`: whether a node could be started with a configuration, and what it would be told. The file is read as `serve` reads
 //! it.
 
+use super::config::is_local;
 use super::{FromFile, days_until, directories, read_startable};
 use crate::exit::Exit;
 use crate::output::{columns, counted, print};
@@ -67,7 +68,23 @@ fn text(file: &Path, read: &FromFile) -> String {
         clusters.iter().map(|(name, it)| format!("{name}: {}", it.addresses.join(", "))),
     ));
     let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
-    format!("{}\n\n{} is right.", columns(&["setting", "value"], &rows), file.display())
+    let note = open_door(config).map(|note| format!("note: {note}\n")).unwrap_or_default();
+    format!("{}\n\n{note}{} is right.", columns(&["setting", "value"], &rows), file.display())
+}
+
+/// Who may do everything with the node without saying who they are, if anybody may: the file says so, or nobody else reaches the node.
+fn open_door(config: &Config) -> Option<String> {
+    let is_open = config.tls.as_ref().is_none_or(|tls| {
+        let asks = tls.has_client_certificates() || config.rights == RightsMode::Required;
+        tls.mode() == Mode::Permissive || !asks
+    });
+    let listen = &config.listen;
+    let who = if is_local(listen) { ": all users and programs of this machine" } else { "" };
+    is_open.then(|| {
+        format!(
+            "everybody who reaches {listen} can read, change and remove everything{who} (docs/operations.md, Certificates and Rights)"
+        )
+    })
 }
 
 /// The values of a setting that has several, with its name at the first.
@@ -221,6 +238,18 @@ mod tests {
         {
             assert!(text.contains(line), "{line}: {text}");
         }
+    }
+
+    #[test]
+    fn a_door_that_is_open_is_noted() {
+        let note = "note: everybody who reaches 127.0.0.1:34601 can read, change and remove everything: all users and programs of this machine";
+        let text = checked("").unwrap();
+        assert!(text.contains(note) && text.ends_with("n1.toml is right."), "{text}");
+        let text = checked("listen = \"0.0.0.0:34601\"\nsecurity.insecure = true").unwrap();
+        assert!(
+            text.contains("note: everybody who reaches 0.0.0.0:34601 can") && !text.contains("of this machine"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -324,7 +324,7 @@ impl Tls {
 }
 
 /// Whether only programs of this machine reach an address.
-fn is_local(address: &str) -> bool {
+pub(super) fn is_local(address: &str) -> bool {
     let name = address.rsplit_once(':').map_or(address, |(name, _)| name);
     address.parse::<SocketAddr>().map_or(name == "localhost", |address| address.ip().is_loopback())
 }

@@ -6,6 +6,7 @@ mod config;
 mod directories;
 mod duplication;
 mod refused;
+mod taken;
 
 use crate::cluster::CLUSTER_DEFAULT;
 use crate::command::fault::read_plan;
@@ -29,6 +30,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+pub(crate) use taken::Taken;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -113,6 +115,7 @@ pub(crate) fn dev(
         let engines = engines(RocksSettings::default(), &config)?;
         config.may_fault = true;
         config.labels.extend(zones.next().map(|zone| ("zone".to_owned(), zone.clone())));
+        warn_of_few_files(&config);
         nodes.push(start(config, &engines)?);
     }
     let addresses: Vec<&str> = peers.values().map(String::as_str).collect();
@@ -233,7 +236,10 @@ pub(crate) fn serve(read: FromFile) -> anyhow::Result<Exit> {
     };
     // Before the node, so that what is wrong with it ends the start.
     let carrying = duplication::start(&mut config, clusters)?;
-    let node = start(config, &engines)?;
+    warn_of_few_files(&config);
+    let address = config.listen.clone();
+    let pause = |time| runtime.block_on(crate::runtime::sleep(time));
+    let node = taken::wait_for_address(&address, || start(config.clone(), &engines), pause)?;
     let exit = wait(&runtime, vec![node], &ready, reload(hung_up, tls.as_deref()));
     drop(carrying);
     exit
@@ -322,9 +328,7 @@ fn engines(settings: RocksSettings, config: &Config) -> anyhow::Result<Arc<dyn E
     Ok(Arc::new(RocksEngines::new(&RocksSettings { spare_files, ..settings })?))
 }
 
-fn start(config: Config, engines: &Arc<dyn Engines>) -> anyhow::Result<Running> {
-    let node = config.node;
-    survive_file_size_limit();
+fn warn_of_few_files(config: &Config) {
     if config.replicas_max() < REPLICAS_FEW {
         tracing::warn!(
             files = config.files_max,
@@ -332,20 +336,14 @@ fn start(config: Config, engines: &Arc<dyn Engines>) -> anyhow::Result<Running> 
             "the limit of open files allows few replicas on this node; raise it (`ulimit -Hn`, or LimitNOFILE= of systemd)"
         );
     }
-    let started = hedgerow_node::os::start(config, Arc::new(OsDisk), Arc::clone(engines));
-    started.map_err(anyhow::Error::new).map_err(with_hint).with_context(|| format!("node {} cannot start", node.0))
 }
 
-/// An address that is taken is most often taken by the same node, or by another cluster of the same machine.
-fn with_hint(error: anyhow::Error) -> anyhow::Error {
-    let is_taken = |cause: &(dyn std::error::Error + 'static)| {
-        cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
-    };
-    if error.chain().any(is_taken) {
-        anyhow::anyhow!("{error:#}: is this node running already, or does another program have the address?")
-    } else {
-        error
-    }
+/// Starts a node. An error over an address that is in use is a [`Taken`].
+fn start(config: Config, engines: &Arc<dyn Engines>) -> anyhow::Result<Running> {
+    let node = config.node;
+    survive_file_size_limit();
+    let started = hedgerow_node::os::start(config, Arc::new(OsDisk), Arc::clone(engines));
+    started.with_context(|| format!("node {} cannot start", node.0)).map_err(taken::explained)
 }
 
 /// Says when all nodes serve, and stops them all on a signal or when one of them fails.
@@ -431,17 +429,5 @@ mod tests {
         assert!(error.contains("listens on this machine only"), "{error}");
         let error = peers("127.0.0.1:65534").unwrap_err().to_string();
         assert!(error.contains("3 nodes") && error.contains("--listen takes a lower one"), "{error}");
-    }
-
-    #[test]
-    fn an_address_that_is_taken_may_be_the_nodes_own() {
-        let error = |kind| anyhow::Error::new(std::io::Error::from(kind)).context("cannot listen on a:1");
-        let taken = with_hint(error(std::io::ErrorKind::AddrInUse)).to_string();
-        assert!(
-            taken.starts_with("cannot listen on a:1: ")
-                && taken.ends_with("is this node running already, or does another program have the address?"),
-            "{taken}"
-        );
-        assert!(!format!("{:#}", with_hint(error(std::io::ErrorKind::NotFound))).contains("running already"));
     }
 }
