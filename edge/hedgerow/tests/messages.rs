@@ -32,7 +32,8 @@ fn a_wait_for_a_cluster_that_is_not_founded_ends_with_the_reason() {
 /// The port of a node was an outgoing connection's for a moment, and the node ended with a code after which nobody started it again.
 #[test]
 fn a_node_waits_for_an_address_that_is_in_use() {
-    let mut cluster = Cluster::prepare(Settings::of_binary(BINARY.into(), 1)).unwrap();
+    let settings = Settings { log: None, ..Settings::of_binary(BINARY.into(), 1) };
+    let mut cluster = Cluster::prepare(settings).unwrap();
     let other = TcpListener::bind(cluster.listen_address(1)).unwrap();
     cluster.spawn(1).unwrap();
     while !cluster.output().contains("the node's address is in use: waiting for it") {

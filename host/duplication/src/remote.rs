@@ -74,6 +74,8 @@ pub(crate) struct Remote {
 struct Open {
     journals: Journals,
     member: Member,
+    /// What stood for the table when it was opened: the client goes by its name, and may find another one that has it by now.
+    target: u64,
 }
 
 impl Remote {
@@ -87,7 +89,7 @@ impl Remote {
             Some(open) => open,
             None => self.open(kind).await?,
         };
-        let target = open.journals.target(open.member.number);
+        let target = open.target;
         self.open = Some(open);
         Ok(target)
     }
@@ -99,6 +101,10 @@ impl Remote {
         if let Err(error) = open.tell(changes).await {
             self.cluster.forget_after(&error, &open.member).await;
             return Err(self.cluster.said(&error));
+        }
+        if open.journals.target(open.member.number) != open.target {
+            // What was told just now may have gone to that one, which was told nothing before.
+            return Err(format!("in {}: table {} was made anew", self.cluster.name, self.table));
         }
         self.open = Some(open);
         Ok(())
@@ -122,7 +128,8 @@ impl Remote {
                 self.cluster.name, self.table
             ));
         }
-        Ok(Open { journals, member })
+        let target = journals.target(member.number);
+        Ok(Open { journals, member, target })
     }
 }
 

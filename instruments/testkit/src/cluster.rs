@@ -239,7 +239,7 @@ impl Cluster {
     /// The same as the user [`USER`] or [`ROOT`], where the nodes have certificates.
     pub fn run_as(&self, user: &str, arguments: &[&str]) -> Result<String> {
         let (code, out, err) = self.try_run_as(user, arguments)?;
-        ensure!(code == 0, "`hedgerow {}` ended with code {code}:\n{out}{err}", arguments.join(" "));
+        ensure!(code == 0, "`hedgerow {}` ended with exit status: {code}:\n{out}{err}", arguments.join(" "));
         Ok(out)
     }
 

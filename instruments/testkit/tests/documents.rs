@@ -23,7 +23,10 @@ const ONLY_PARSED: [(&str, &str); 18] = [
     ("hedgerow grant ", "wants nodes that go by rights; `rights_are_given_and_taken_at_the_command_line` has some"),
     ("hedgerow revoke ", "the same"),
     ("hedgerow user ", "the same; `users_log_in_by_password_at_the_command_line`"),
-    ("hedgerow table duplicate remove ", "wants nodes that know another cluster"),
+    (
+        "hedgerow table duplicate ",
+        "wants nodes that know another cluster; `instruments/testkit/tests/duplication.rs` has two",
+    ),
     ("hedgerow wal tail", "runs until it is stopped"),
     ("hedgerow proxy", "listens at fixed ports and runs until it is stopped"),
     ("hedgerow sidecar", "listens at fixed ports and runs until it is stopped"),

@@ -290,24 +290,24 @@ async fn what_nobody_carries_is_named() {
     east.set_further_config(2, "").unwrap();
     for cluster in [&mut west, &mut east] {
         cluster.restart_all(&[1, 2, 3]).unwrap();
-        run(cluster, "table create t --partitions 6");
+        run(cluster, "table create t --partitions 8");
     }
     let refused = east.run(&["table", "duplicate", "add", "t", "north"]).unwrap_err();
     assert!(format!("{refused:#}").contains("no node that answers has a section [clusters.north]"), "{refused:#}");
     let (code, _, errors) = east.try_run(&["table", "duplicate", "add", "t", "west"]).unwrap();
     assert_eq!(code, 0, "{errors}");
     assert!(errors.contains("these nodes will not carry what they lead: 2"), "{errors}");
-    for partition in 0..6 {
+    for partition in 0..8 {
         run(&east, &format!("table transfer t {partition} {}", 2 + partition % 2));
     }
-    let found = wait_for(&east, "t", |found| found["state"] == "stopped 3 of 6");
+    let found = wait_for(&east, "t", |found| found["state"] == "stopped 4 of 8");
     let stopped = found["stopped"].as_array().unwrap();
     assert_eq!(stopped.len(), 1, "{found}");
-    assert_eq!((&stopped[0]["node"], &stopped[0]["partitions"]), (&2.into(), &3.into()));
+    assert_eq!((&stopped[0]["node"], &stopped[0]["partitions"]), (&2.into(), &4.into()));
     assert_eq!(stopped[0]["reason"], "this node's configuration has no [clusters.west]");
     assert!(east.output().contains("what this node leads of a table is not carried"), "{}", east.output());
     let counted = run(&east, "counters --over 1 --output json");
-    assert!(counted.contains("\"duplication.stopped.west.t\":3"), "{counted}");
+    assert!(counted.contains("\"duplication.stopped.west.t\":4"), "{counted}");
     for cluster in [&mut east, &mut west] {
         cluster.stop().unwrap();
     }

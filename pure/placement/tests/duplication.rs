@@ -59,7 +59,7 @@ fn there_are_only_so_many() {
 }
 
 #[test]
-fn they_are_set_and_removed_as_other_options_are() {
+fn they_are_set_as_other_options_are_and_removed_once_that_is_said() {
     let node = |id: u16| (NodeId(id), Node::new(format!("n{id}:1"), Incarnation(u64::from(id))));
     let mut catalogue = Catalogue::bootstrap(1, &[node(1)], &[NodeId(1)]).unwrap();
     catalogue.create_table(TableSpec::hash("t", 2, 1), &[NodeId(1)].into(), 0).unwrap();
@@ -68,6 +68,14 @@ fn they_are_set_and_removed_as_other_options_are() {
     assert_eq!(catalogue.set_option("t", "duplicate.east", &value), Ok(false));
     assert!(catalogue.set_option("t", "duplicate.west", &value).is_err());
     assert_eq!(catalogue.delete_options("t", ["duplicate.west"]), Ok(false), "not set, and known");
+    // Its partitions are told first, or would keep their journals for nobody.
+    let refused =
+        |it: Result<bool, CatalogueError>| assert!(it.unwrap_err().to_string().contains("table duplicate remove"));
+    refused(catalogue.delete_options("t", ["duplicate.east"]));
+    refused(catalogue.clear_options("t", ""));
+    refused(catalogue.set_option("t", "duplicate.east", &Duplication::new("users", 8).to_string()));
+    let removing = Duplication { state: State::Removing, ..Duplication::new("users", 7) }.to_string();
+    assert_eq!(catalogue.set_option("t", "duplicate.east", &removing), Ok(true));
     assert_eq!(catalogue.delete_options("t", ["duplicate.east"]), Ok(true));
     assert!(catalogue.delete_options("t", ["duplicated"]).is_err());
 }
