@@ -133,6 +133,22 @@ impl Executor {
         simulation::World::spawn(&*self.0, task);
     }
 
+    /// Ends all tasks of `client`, wherever they are.
+    pub fn end(&self, client: usize) {
+        let mut ended = Vec::new();
+        for (index, slot) in self.0.tasks.borrow_mut().iter_mut().enumerate() {
+            if slot.client == client
+                && let Some(task) = slot.task.take()
+            {
+                ended.push(task);
+                self.0.free.borrow_mut().push(index);
+            }
+        }
+        // What they do when they are dropped they do in their world.
+        let _entered = simulation::enter(self.0.clone());
+        drop(ended);
+    }
+
     /// Puts the wall clocks of all clients ahead.
     pub fn pass_time(&self, micros: i64) {
         self.0.passed.set(self.0.passed.get() + micros);

@@ -5,6 +5,7 @@ use crate::line::Caller;
 use crate::machine::data_directory;
 use crate::nemesis::{Kind, Step, View};
 use crate::protocol;
+use crate::second::Gaps;
 use crate::world::{Event, World};
 use hedgerow_node::inspect::ReplicaView;
 use hedgerow_types::GroupId;
@@ -14,6 +15,9 @@ use std::path::{Path, PathBuf};
 impl World {
     /// Lets the nemesis begin.
     pub(crate) fn unleash(&mut self) {
+        if let Some(second) = &mut self.second {
+            second.unleash();
+        }
         let Some(nemesis) = &mut self.nemesis else { return };
         let gap = nemesis.gap();
         self.after(gap, Event::Step(Step::Decide));
@@ -23,6 +27,10 @@ impl World {
     pub(crate) fn heal_everything(&mut self) {
         self.trace(|| "all faults end".into());
         self.nemesis = None;
+        if let Some(second) = &mut self.second {
+            second.heal_everything();
+        }
+        self.gaps = Gaps::default();
         for from in 0..self.plan.machine_count {
             for to in 0..self.plan.machine_count {
                 self.heal(from, to);

@@ -21,6 +21,7 @@
 //! | `copy.rs` | a disk that is put back from a copy |
 //! | `client.rs`, `executor.rs`, `traffic.rs`, `tap.rs` | the real client: its tasks, its connections, and what goes over them |
 //! | `foreign.rs`, `survey.rs`, `owner.rs`, `echo.rs` | a client of Pegasus; reads of many records at once; tables that come and go; a duplicated table |
+//! | `second.rs`, `carriers.rs`, `writer.rs` | a second cluster; what carries changes between two; who writes at either |
 //! | `work.rs` | what the work of a node takes |
 //! | `workload.rs`, `protocol.rs`, `operator.rs` | what is asked for, in which bytes; who runs the cluster |
 //! | `reading.rs`, `session.rs` | how clients read, and what their sessions have seen |
@@ -33,6 +34,7 @@
 pub mod answers;
 mod away;
 pub mod batch;
+mod carriers;
 pub mod client;
 pub mod clock;
 mod commit;
@@ -68,6 +70,7 @@ pub mod reading;
 pub mod regressions;
 pub mod run;
 pub mod scenario;
+mod second;
 pub mod session;
 pub mod stats;
 pub mod survey;
@@ -76,3 +79,4 @@ mod traffic;
 pub mod work;
 pub mod workload;
 pub mod world;
+mod writer;

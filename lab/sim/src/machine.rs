@@ -36,6 +36,8 @@ use std::time::Duration;
 pub struct Machine {
     /// Its node's id.
     pub id: NodeId,
+    /// Number of its cluster.
+    cluster: u8,
     /// Its disk.
     pub disk: SimDisk,
     /// Its clock.
@@ -151,25 +153,35 @@ pub enum Input {
     Event(Event),
 }
 
-/// The address of machine `machine`.
+/// The address of machine `machine` of the first cluster.
 pub fn address_of_machine(machine: usize) -> String {
-    socket_of_machine(machine).to_string()
+    address_of((0, machine))
 }
 
-/// The same, as it is dialled.
+/// The address of a machine of a cluster.
+pub fn address_of(place: (u8, usize)) -> String {
+    socket_of(place).to_string()
+}
+
+/// That of a machine of the first cluster, as it is dialled.
 pub fn socket_of_machine(machine: usize) -> SocketAddr {
-    (Ipv4Addr::new(10, 0, 0, machine as u8 + 1), PORT).into()
+    socket_of((0, machine))
 }
 
-/// Whose address this is.
-pub fn machine_of_address(address: &str) -> Option<usize> {
-    machine_of_socket(address.parse().ok()?)
+fn socket_of((cluster, machine): (u8, usize)) -> SocketAddr {
+    (Ipv4Addr::new(10, 0, cluster, machine as u8 + 1), PORT).into()
 }
 
-/// The same, as it is dialled.
-pub fn machine_of_socket(address: SocketAddr) -> Option<usize> {
+/// Whose address this is: the cluster's and the machine's number.
+pub fn place_of_socket(address: SocketAddr) -> Option<(u8, usize)> {
     let SocketAddr::V4(address) = address else { return None };
-    usize::from(address.ip().octets()[3]).checked_sub(1)
+    let [.., cluster, number] = address.ip().octets();
+    Some((cluster, usize::from(number).checked_sub(1)?))
+}
+
+/// The machine of the first cluster whose address this is.
+pub fn machine_of_address(address: &str) -> Option<usize> {
+    place_of_socket(address.parse().ok()?).filter(|place| place.0 == 0).map(|place| place.1)
 }
 
 /// Data directory `number` of any machine.
@@ -186,7 +198,7 @@ impl Machine {
     /// Machine `index` of `plan`, not running.
     pub fn new(index: usize, plan: &Plan, random: &mut Random) -> Self {
         let node_id = |index: usize| NodeId(index as u16 + 1);
-        let peers = (0..plan.machine_count).map(|index| (node_id(index), address_of_machine(index))).collect();
+        let peers = (0..plan.machine_count).map(|index| (node_id(index), address_of((plan.cluster, index)))).collect();
         let data = (0..plan.directory_count).map(data_directory).collect();
         let mut config = Config::new(node_id(index), peers, data, 0);
         config.labels = BTreeMap::from([label_of(index)]);
@@ -211,6 +223,7 @@ impl Machine {
         let error_ppm = draw_rate_error(plan.clock_error_ppm, random);
         Self {
             id: node_id(index),
+            cluster: plan.cluster,
             disk: SimDisk::new(),
             clock: LocalClock::new(random.below(1 << 40), error_ppm),
             life: 0,
@@ -246,7 +259,7 @@ impl Machine {
         let mut config = self.config.clone();
         config.seed = self.random.next_u64();
         config.log_layout = self.layouts.draw();
-        let _span = tracing::info_span!("", m = self.id.0).entered();
+        let _span = self.span().entered();
         #[cfg(feature = "mutations")]
         {
             config.mutations = crate::mutation::of_groups();
@@ -330,13 +343,21 @@ impl Machine {
         Some((path, offset))
     }
 
+    /// What its node logs is logged under this.
+    fn span(&self) -> tracing::Span {
+        match self.cluster {
+            0 => tracing::info_span!("", m = self.id.0),
+            _ => tracing::info_span!("second", m = self.id.0),
+        }
+    }
+
     /// Lets the process handle everything that has arrived. Returns how much later it says what came of it.
     pub fn process(&mut self, true_now: Time) -> Result<Time, String> {
         let now = self.clock.read(true_now);
         let (applied, syncs) = (self.applied(), self.disk.sync_count());
+        let _span = self.span().entered();
         let Some(process) = &mut self.process else { return Ok(0) };
         process.is_scheduled = false;
-        let _span = tracing::info_span!("", m = self.id.0).entered();
         self.answers.begin_turn(now.instant);
         for input in std::mem::take(&mut process.inbox) {
             match &input {

@@ -60,6 +60,8 @@ pub struct Oracle {
     wall: WallTime,
     /// The replicas that each machine had after its last step.
     hosted: FxHashMap<usize, Vec<(GroupId, ReplicaId)>>,
+    /// Who writes rows that no client uses, by the ids.
+    strangers: FxHashSet<u64>,
 }
 
 #[derive(Debug)]
@@ -74,6 +76,8 @@ struct Truth {
     /// What stands at an index.
     writes: FxHashMap<Index, WriteId>,
     done: FxHashSet<WriteId>,
+    /// Whose writes are not judged.
+    strangers: FxHashSet<u64>,
     /// Applies the log from its beginning, without ever restarting: says which entries are refused because they may have
     /// been applied and forgotten.
     reference: Option<Partition>,
@@ -95,6 +99,7 @@ impl Default for Truth {
             expiries: FxHashMap::default(),
             writes: FxHashMap::default(),
             done: FxHashSet::default(),
+            strangers: FxHashSet::default(),
             reference: None,
             session_bytes_max: SESSION_BYTES_MAX,
             heads: Timeline::default(),
@@ -134,7 +139,18 @@ impl Default for Oracle {
 impl Oracle {
     /// Of groups that remember so much of their clients' writes.
     pub fn new(session_bytes_max: u64) -> Self {
-        Self { session_bytes_max, groups: BTreeMap::new(), wall: WallTime::default(), hosted: FxHashMap::default() }
+        Self {
+            session_bytes_max,
+            groups: BTreeMap::new(),
+            wall: WallTime::default(),
+            hosted: FxHashMap::default(),
+            strangers: FxHashSet::default(),
+        }
+    }
+
+    /// The writes of the client with this id are to rows that nobody else uses.
+    pub fn note_stranger(&mut self, id: u64) {
+        self.strangers.insert(id);
     }
 
     /// A client begins a write, so that it may appear in the log of its group.
@@ -166,6 +182,7 @@ impl Oracle {
             }
             let truth = self.groups.entry(replica.id).or_default();
             truth.session_bytes_max = self.session_bytes_max;
+            truth.strangers.clone_from(&self.strangers);
             let failed = |why: String| format!("the log of {} ({}): {why}", replica.replica, replica.id);
             let entries = process.entries(&replica, known + 1, applied).map_err(failed)?;
             entries.iter().try_for_each(|entry| truth.apply(entry)).map_err(failed)?;
@@ -267,11 +284,11 @@ impl Truth {
             return Ok(());
         }
         let proposal = decode_proposal(entry.data.clone()).map_err(|error| error.to_string())?;
-        // Of duplication, which changes no record here.
-        if matches!(proposal.write, Write::Journal(_)) {
+        let id = (proposal.client.0, proposal.sequence);
+        // Of duplication, which changes no record of clients here: those that come back are theirs, as they were.
+        if matches!(proposal.write, Write::Journal(_) | Write::Duplicate(_)) || self.strangers.contains(&id.0) {
             return Ok(());
         }
-        let id = (proposal.client.0, proposal.sequence);
         let Some((key, call)) = self.calls.get(&id) else {
             return Err(format!("entry {} is a write that nobody asked for: {proposal:?}", entry.index));
         };

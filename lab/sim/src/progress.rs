@@ -10,6 +10,7 @@ pub struct Progress(Arc<Mutex<State>>);
 struct State {
     is_stopped: bool,
     is_done: bool,
+    waits_for: String,
     failure: Option<String>,
 }
 
@@ -26,6 +27,16 @@ impl Progress {
     /// Whether it was told so.
     pub fn is_stopped(&self) -> bool {
         self.state().is_stopped
+    }
+
+    /// What the task waits for before it can be through.
+    pub fn wait_for(&self, what: String) {
+        self.state().waits_for = what;
+    }
+
+    /// The same, for the one who waits for the task.
+    pub fn waits_for(&self) -> String {
+        self.state().waits_for.clone()
     }
 
     /// The task is through.

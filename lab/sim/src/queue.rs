@@ -58,6 +58,17 @@ impl<E> Queue<E> {
         self.heap.push(Waiting { at: at.max(self.now), order: self.pushed, event });
     }
 
+    /// When the next event happens.
+    pub fn next_at(&self) -> Option<Time> {
+        self.heap.peek().map(|next| next.at)
+    }
+
+    /// Time moves to `at`, before which nothing happens here.
+    pub fn pass_to(&mut self, at: Time) {
+        debug_assert!(self.next_at().is_none_or(|next| next >= at), "no event is passed over");
+        self.now = self.now.max(at);
+    }
+
     /// The next event, unless it lies after `until`; time then moves to `until`.
     pub fn pop(&mut self, until: Time) -> Option<E> {
         if self.heap.peek().is_none_or(|next| next.at > until) {

@@ -149,6 +149,9 @@ impl World {
     fn load(&mut self) {
         let Some(table) = self.operator.table else { return };
         self.trace(|| format!("{table:?} serves"));
+        if self.plan.has_second {
+            self.found_second();
+        }
         for number in 0..self.plan.client_count {
             let random = self.random.fork();
             let id = self.random.next_u64() | 1;
@@ -181,8 +184,10 @@ impl World {
         self.beside.iter().for_each(Progress::stop);
         let is_over = self.wait(TABLES_AWAY_MAX, |world| world.beside.iter().all(Progress::is_done));
         if !is_over && self.failure.is_none() {
-            self.fail("without any fault tables could not be dropped".into());
+            let waits_for: Vec<String> = self.beside.iter().map(Progress::waits_for).collect();
+            self.fail(format!("without any fault tables could not be dropped; {}", waits_for.concat()));
         }
+        self.part_from_second();
     }
 
     pub(crate) fn converge(&mut self) {

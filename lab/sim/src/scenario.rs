@@ -72,6 +72,8 @@ pub enum Scenario {
 pub struct Plan {
     /// Which kind of run.
     pub scenario: Scenario,
+    /// Number of the cluster: 0 of the one that the clients use, 1 of the second.
+    pub cluster: u8,
     /// What its nodes store rows with.
     pub engine: EngineKind,
     /// Machines, 3 to 5.
@@ -96,6 +98,8 @@ pub struct Plan {
     pub has_owner: bool,
     /// Whether the clients' table is duplicated meanwhile.
     pub has_echo: bool,
+    /// Whether it is to a second cluster.
+    pub has_second: bool,
     /// Records besides the counters.
     pub register_count: u32,
     /// Writes among a hundred operations.
@@ -140,6 +144,11 @@ pub struct Plan {
 const OWNER_INTERVAL: u64 = 4;
 /// In one of so many runs the clients' table is duplicated.
 const ECHO_INTERVAL: u64 = 8;
+/// Whether that is to a second cluster, in half of them. Drawn from the seed alone, as [`Work::of_seed`].
+const fn has_second(seed: u64) -> bool {
+    seed % ECHO_INTERVAL == 3 && Random::new(seed ^ 0x0074_6865_7265).chance(1, 2)
+}
+
 /// Operations of a long run.
 const LONG_OPERATIONS: u64 = 100_000;
 /// Least bytes between two flushes of a long run.
@@ -437,6 +446,7 @@ impl Plan {
         };
         Self {
             scenario,
+            cluster: 0,
             engine: EngineKind::of_seed(seed),
             machine_count,
             directory_count: if random.chance(2, 3) { 1 } else { 2 },
@@ -449,6 +459,7 @@ impl Plan {
             client_count: 3 + random.below(4) as u32,
             has_owner: seed % OWNER_INTERVAL == 1,
             has_echo: seed % ECHO_INTERVAL == 3,
+            has_second: has_second(seed),
             register_count,
             write_percent,
             pace: Pace {
@@ -484,6 +495,8 @@ impl Plan {
         self.operations_min = LONG_OPERATIONS;
         self.client_count = 6 + random.below(6) as u32;
         self.has_owner = true;
+        // Where time leaps by hours one cluster believes it minutes before the other, and the other takes no changes meanwhile.
+        self.has_second = false;
         self.register_count = 20 + random.below(40) as u32;
         self.pace.think_max = (1 + random.below(4)) * MILLISECOND;
         self.snapshot_rate = Some((16 << 10) << random.below(6));

@@ -33,6 +33,8 @@ pub struct Stats {
     pub late_reads: u64,
     /// Scans and batches, by what they are.
     pub surveys: BTreeMap<&'static str, u64>,
+    /// Runs in which the clients' table was duplicated, by where it was.
+    pub duplicated: BTreeMap<&'static str, u64>,
     /// What was done with other tables meanwhile.
     pub tables: BTreeMap<&'static str, u64>,
     /// Attempts of raced operations, by why they were sent.
@@ -173,6 +175,7 @@ impl Stats {
         self.late_reads += other.late_reads;
         add_all(&mut self.reads, &other.reads);
         add_all(&mut self.surveys, &other.surveys);
+        add_all(&mut self.duplicated, &other.duplicated);
         add_all(&mut self.tables, &other.tables);
         add_all(&mut self.raced, &other.raced);
         add_all(&mut self.refusals, &other.refusals);
@@ -228,6 +231,7 @@ impl fmt::Display for Stats {
         )?;
         writeln!(f, "reads       {}, answered too late {}", list(&self.reads), self.late_reads)?;
         writeln!(f, "surveys     {}", list(&self.surveys))?;
+        writeln!(f, "duplicated  {}", list(&self.duplicated))?;
         writeln!(f, "tables      {}", list(&self.tables))?;
         writeln!(f, "raced       {}", list(&self.raced))?;
         writeln!(f, "refusals    {}", list(&self.refusals))?;

@@ -1,13 +1,16 @@
 //! The clients' side of the world: their tasks are run, their connections opened and closed, and what goes over these is read
 //! and passed on.
 
+use crate::carriers::cluster_of_caller;
 use crate::client::{Client, Told};
+use crate::executor::Dial;
 use crate::history::{Answer, Call, Operation, Outcome, Time};
 use crate::line::Caller;
-use crate::machine::machine_of_socket;
+use crate::machine::place_of_socket;
 use crate::owner::{OWNER, Owner};
 use crate::progress::Progress;
 use crate::protocol;
+use crate::second::Towards;
 use crate::survey::{Failed, Surveyed};
 use crate::tap::{Arrived, Left};
 use crate::world::{Event, World};
@@ -29,6 +32,8 @@ const SILENCE_INTERVAL: u64 = 4;
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     ends: BTreeMap<u64, End>,
+    /// In the second cluster: the executor, which is the first one's, is to run.
+    is_due: bool,
     /// For when the executor is to run because of time alone.
     armed: Option<Time>,
 }
@@ -37,7 +42,21 @@ pub(crate) struct Traffic {
 struct End {
     client: usize,
     machine: usize,
+    /// Whether the client is in the other cluster.
+    is_between: bool,
     pipe: Arc<Pipe>,
+}
+
+impl Traffic {
+    /// Whether the connection is one between clusters.
+    pub(crate) fn is_between(&self, line: u64) -> bool {
+        self.ends.get(&line).is_some_and(|end| end.is_between)
+    }
+
+    /// Whether the executor was to run, and no more.
+    pub(crate) fn take_due(&mut self) -> bool {
+        std::mem::take(&mut self.is_due)
+    }
 }
 
 impl End {
@@ -63,10 +82,17 @@ impl World {
 
     /// Lets all clients do what they can do now.
     pub(crate) fn run_clients(&mut self) {
+        if self.plan.cluster > 0 {
+            self.traffic.is_due = true;
+            return;
+        }
         let now = self.queue.now();
         let next = self.executor.run(now);
         self.look_at_clients();
         self.carry_out_writes();
+        if let Some(second) = &mut self.second {
+            second.carry_out_writes();
+        }
         self.open_connections();
         if let Some(at) = next.filter(|at| self.traffic.armed.is_none_or(|armed| *at < armed)) {
             self.traffic.armed = Some(at);
@@ -166,7 +192,7 @@ impl World {
     }
 
     /// What clients have written goes on its way, and connections that they have closed end.
-    fn carry_out_writes(&mut self) {
+    pub(crate) fn carry_out_writes(&mut self) {
         let lines: Vec<u64> =
             self.traffic.ends.iter().filter(|(_, end)| end.has_news()).map(|(line, _)| *line).collect();
         for line in lines {
@@ -199,8 +225,8 @@ impl World {
     fn carry(&mut self, client: usize, line: u64, machine: usize, frame: Bytes) {
         let now = self.queue.now();
         let frame = as_sent(frame);
-        // What the owner of other tables asks for is judged by itself.
-        let number = (client != OWNER).then(|| self.clients[client].number);
+        // What others than the clients ask for is not judged here.
+        let number = self.clients.get(client).map(|client| client.number);
         let left = self.operator.table.zip(number).and_then(|(table, number)| {
             let way = (line, machine);
             self.tap.note_request(way, number, &frame, table, now)
@@ -223,6 +249,7 @@ impl World {
         }
         for _ in 0..times {
             let at = now + self.delay();
+            let at = self.passes(line, at, Towards::Machine);
             let at = self.lines.send_to_machine(line, at);
             self.queue.push(at, Event::ToMachine { line, frame: frame.clone() });
         }
@@ -230,16 +257,30 @@ impl World {
 
     fn open_connections(&mut self) {
         for dial in self.executor.take_dials() {
-            let machine = machine_of_socket(dial.address);
-            let Some(machine) = machine.filter(|machine| *machine < self.plan.machine_count) else {
-                self.fail(format!("client {} dials {}", dial.client, dial.address));
-                return;
-            };
-            let line = self.lines.add(Caller::Client(dial.client), machine);
-            self.traffic.ends.insert(line, End { client: dial.client, machine, pipe: dial.pipe });
-            let delay = self.delay() + self.delay();
-            self.after(delay, Event::Accepted { line });
+            let place = place_of_socket(dial.address);
+            match (place.filter(|place| place.0 > 0), &mut self.second) {
+                (Some((_, machine)), Some(second)) => second.open_connection(dial, machine),
+                (Some(_), None) => {}
+                (None, _) => {
+                    let machine = place.map(|place| place.1).filter(|machine| *machine < self.plan.machine_count);
+                    let Some(machine) = machine else {
+                        self.fail(format!("client {} dials {}", dial.client, dial.address));
+                        return;
+                    };
+                    self.open_connection(dial, machine);
+                }
+            }
         }
+    }
+
+    fn open_connection(&mut self, dial: Dial, machine: usize) {
+        let Dial { client, pipe, .. } = dial;
+        let line = self.lines.add(Caller::Client(client), machine);
+        let is_between = cluster_of_caller(client).is_some_and(|cluster| cluster != self.plan.cluster);
+        self.traffic.ends.insert(line, End { client, machine, is_between, pipe });
+        let delay = self.delay() + self.delay();
+        let at = self.passes(line, self.queue.now() + delay, Towards::Machine);
+        self.queue.push(at, Event::Accepted { line });
     }
 
     /// A machine has heard that a client wants this connection.

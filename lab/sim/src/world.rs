@@ -1,5 +1,7 @@
-//! A cluster with its clients, its network and its nemesis, moved forward event by event.
+//! A cluster with its clients, its network and its nemesis, moved forward event by event. In some runs with a second cluster beside it,
+//! which is another such world.
 
+use crate::carriers::Carriers;
 use crate::client::Client;
 use crate::clock::MICROSECOND;
 use crate::executor::Executor;
@@ -18,6 +20,7 @@ use crate::progress::Progress;
 use crate::protocol;
 use crate::queue::Queue;
 use crate::scenario::{Plan, Scenario};
+use crate::second::{Gaps, Towards};
 use crate::stats::Stats;
 use crate::tap::Tap;
 use crate::traffic::Traffic;
@@ -97,6 +100,12 @@ pub struct World {
     pub(crate) broken: Vec<String>,
     pub(crate) random: Random,
     pub(crate) is_traced: bool,
+    /// Another cluster. Its tasks run on the executor of this world.
+    pub(crate) second: Option<Box<World>>,
+    /// When nothing passes between the two.
+    pub(crate) gaps: Gaps,
+    /// What carries changes from this cluster to the other, beside its nodes.
+    pub(crate) carriers: Option<Carriers>,
     /// The clients of an experiment with load, instead of others.
     pub(crate) load: Option<Clients>,
     /// When the last reading of everything began.
@@ -133,6 +142,9 @@ impl World {
             broken: Vec::new(),
             random,
             is_traced,
+            second: None,
+            gaps: Gaps::default(),
+            carriers: None,
             load: None,
             last_reads_since: 0,
             machines,
@@ -144,15 +156,27 @@ impl World {
 
     /// Lets events happen until `until`, or until the run has failed.
     pub fn run_until(&mut self, until: Time) {
-        while self.failure.is_none()
-            && let Some(event) = self.queue.pop(until)
-        {
+        while self.failure.is_none() && self.let_next_happen(until) {
             self.stats.events += 1;
             if self.stats.events > EVENTS_MAX + EVENTS_PER_OPERATION * self.plan.operations_min {
                 self.fail("the run does not come to an end: too many events".into());
             }
-            self.happen(event);
         }
+    }
+
+    /// Lets the next event happen, here or in the second cluster, if it does until then. Time is the same in both.
+    fn let_next_happen(&mut self, until: Time) -> bool {
+        if self.is_second_next(until) {
+            self.let_second_happen();
+            return true;
+        }
+        let event = self.queue.pop(until);
+        if let Some(second) = &mut self.second {
+            second.queue.pass_to(self.queue.now());
+        }
+        let is_there = event.is_some();
+        event.into_iter().for_each(|event| self.happen(event));
+        is_there
     }
 
     /// The machines that are the cluster.
@@ -169,7 +193,8 @@ impl World {
     /// Writes a line of the trace.
     pub(crate) fn trace(&self, line: impl FnOnce() -> String) {
         if self.is_traced {
-            println!("{:>12.6} {}", self.queue.now() as f64 / 1e9, line());
+            let cluster = if self.plan.cluster == 0 { "" } else { "second: " };
+            println!("{:>12.6} {cluster}{}", self.queue.now() as f64 / 1e9, line());
         }
     }
 
@@ -193,7 +218,7 @@ impl World {
         self.queue.push(self.queue.now() + delay, event);
     }
 
-    fn happen(&mut self, event: Event) {
+    pub(crate) fn happen(&mut self, event: Event) {
         match event {
             Event::Tick { machine, life } => self.tick(machine, life),
             Event::Wake { machine, life, at } => self.wake(machine, life, at),
@@ -264,6 +289,7 @@ impl World {
                 self.after(first, Event::Tick { machine, life });
                 self.dial_all(machine);
                 self.dispatch(machine, now);
+                self.start_carriers(machine);
             }
             // Its catalogue may tell, which the one before it has had from the others.
             Err(why) if self.machines[machine].is_copy && why.contains("put back from a copy") => {
@@ -280,6 +306,7 @@ impl World {
     pub(crate) fn stop_machine(&mut self, machine: usize, is_power_loss: bool) {
         self.trace(|| format!("m{} stops{}", machine + 1, if is_power_loss { " with its power" } else { "" }));
         self.machines[machine].stop(is_power_loss);
+        self.stop_carriers(machine);
         self.invariants.forget(machine);
         self.end_connections_of(machine, is_power_loss);
         self.break_clients(machine, true);
@@ -394,7 +421,9 @@ impl World {
         if let Err(why) = self.machines[machine].answers.check(local) {
             self.fail(format!("m{}: {why}", machine + 1));
         }
-        if let Some(process) = &self.machines[machine].process
+        // The second cluster has no clients whose writes would explain its logs.
+        if self.plan.cluster == 0
+            && let Some(process) = &self.machines[machine].process
             && let Err(why) = self.oracle.follow(machine, process, self.operator.table, now)
         {
             self.fail(why);
@@ -494,6 +523,7 @@ impl World {
     /// Sends replies that are complete at `ready`.
     fn send_to_caller(&mut self, connection: ConnectionId, bytes: BytesMut, served: Time, ready: Time) {
         let at = self.queue.now().max(ready) + self.delay();
+        let at = self.passes(connection.0, at, Towards::Caller);
         if let Some(at) = self.lines.send_to_caller(connection.0, at) {
             self.queue.push(at, Event::ToCaller { line: connection.0, chunk: bytes.freeze(), served });
         }

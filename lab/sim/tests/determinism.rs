@@ -22,6 +22,23 @@ fn the_same_seed_gives_the_same_history() {
 }
 
 #[test]
+fn the_same_seed_gives_the_same_history_of_two_clusters() {
+    // Both ways, and one way.
+    let (mut ways, seeds) = (Vec::new(), [11, 27]);
+    for (seed, engine) in seeds.into_iter().flat_map(|seed| EngineKind::ALL.map(|engine| (seed, Some(engine)))) {
+        let request = Request { seed, engine, ..Request::default() };
+        let (first, second) = (run(request), run(request));
+        assert!(first.plan.has_second, "seed {seed} has two clusters");
+        assert_eq!((first.hash, &first.stats), (second.hash, &second.stats), "seed {seed}");
+        assert_eq!(first.failure, None, "seed {seed}");
+        ways.extend(first.stats.duplicated.into_keys());
+    }
+    ways.sort_unstable();
+    ways.dedup();
+    assert_eq!(ways, ["to a second cluster", "with a second cluster, both ways"]);
+}
+
+#[test]
 fn different_seeds_give_different_histories() {
     let hashes: Vec<u64> = (1..=4)
         .map(|seed| {
