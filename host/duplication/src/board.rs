@@ -5,7 +5,7 @@ use hedgerow_client::duplication::{Instant, present};
 use hedgerow_placement::carrying::{Carried, Carriers, Carrying};
 use hedgerow_types::PartitionIndex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How soon the log has another line about the same duplication: with another reason, and with the same one.
@@ -13,33 +13,26 @@ const LINE_INTERVALS: (Duration, Duration) = (Duration::from_secs(5), Duration::
 
 /// Where the [`Duplicator`](crate::Duplicator) shows how it goes.
 #[derive(Debug)]
-pub struct Board(Mutex<Carried>);
+pub struct Board(Mutex<Arc<Carried>>);
 
 impl Board {
     /// For a node whose configuration names these clusters.
     pub fn new(clusters: BTreeSet<String>) -> Self {
-        Self(Mutex::new(Carried { clusters, ..Carried::default() }))
+        Self(Mutex::new(Arc::new(Carried { clusters, ..Carried::default() })))
     }
 
-    fn carried(&self) -> MutexGuard<'_, Carried> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What is to be carried is not known now.
-    pub(crate) fn show_failure(&self, failure: &str) {
-        self.carried().failure = Some(failure.to_owned());
-    }
-
-    /// It is known, and goes like this.
-    pub(crate) fn show(&self, duplications: BTreeMap<u64, Carrying>) {
-        let mut carried = self.carried();
-        (carried.failure, carried.duplications) = (None, duplications);
+    /// It goes like this; a failure says why it is not known what is to be carried.
+    pub(crate) fn show(&self, failure: Option<String>, duplications: BTreeMap<u64, Carrying>) {
+        let shown = Carried { clusters: self.told().clusters.clone(), failure, duplications };
+        // What was shown before is freed by whoever has it last, and never while others wait.
+        let before = std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), Arc::new(shown));
+        drop(before);
     }
 }
 
 impl Carriers for Board {
-    fn told(&self) -> Carried {
-        self.carried().clone()
+    fn told(&self) -> Arc<Carried> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -55,8 +48,12 @@ pub(crate) struct Subject {
 /// What the log said last.
 #[derive(Debug, Default)]
 struct News {
-    /// Why it does not go on, and when that was said.
-    reason: Option<(String, Instant)>,
+    /// Why it does not go on, as the last line about it said; `None` = it goes on, or nobody here carries it.
+    reason: Option<String>,
+    /// When the last line was about that.
+    said_at: Option<Instant>,
+    /// Since when there is no reason any more, while that is not said yet.
+    well_since: Option<Instant>,
     is_copying: bool,
 }
 
@@ -107,32 +104,39 @@ impl Subject {
 
 impl News {
     fn of(&mut self, carrying: &Carrying) -> Vec<Line> {
+        if carrying.partitions == 0 {
+            // Paused, or another node carries it by now.
+            *self = Self::default();
+            return Vec::new();
+        }
         let mut lines = Vec::new();
-        let reason = carrying.stopped.first().map(|it| it.reason.clone());
-        match (reason, &self.reason) {
-            (None, None) => {}
-            (None, Some(_)) => {
-                self.reason = None;
-                lines.push(Line::GoesOn);
+        let is_over = |at: Option<Instant>, interval| at.is_none_or(|at| present() - at >= interval);
+        match carrying.stopped.first().map(|it| it.reason.clone()) {
+            None if self.reason.is_some() => {
+                let since = *self.well_since.get_or_insert_with(present);
+                if is_over(Some(since), LINE_INTERVALS.0) {
+                    (self.reason, self.well_since) = (None, None);
+                    lines.push(Line::GoesOn);
+                }
             }
-            (Some(reason), known) => {
-                let is_due = known.as_ref().is_none_or(|(known, at)| {
-                    present() - *at >= if *known == reason { LINE_INTERVALS.1 } else { LINE_INTERVALS.0 }
-                });
-                if is_due {
-                    self.reason = Some((reason, present()));
+            None => {}
+            Some(reason) => {
+                self.well_since = None;
+                let is_same = self.reason.as_ref() == Some(&reason);
+                if is_over(self.said_at, if is_same { LINE_INTERVALS.1 } else { LINE_INTERVALS.0 }) {
+                    (self.reason, self.said_at) = (Some(reason), Some(present()));
                     lines.push(Line::Stopped);
                 }
             }
         }
-        let is_copying = carrying.copying > 0;
-        if is_copying && !self.is_copying {
+        if carrying.copying > 0 && !self.is_copying {
+            self.is_copying = true;
             lines.push(Line::Copying);
         }
-        if !is_copying && self.is_copying && carrying.partitions > 0 && carrying.stopped.is_empty() {
+        if self.is_copying && carrying.following == carrying.partitions {
+            self.is_copying = false;
             lines.push(Line::Copied);
         }
-        self.is_copying = is_copying;
         lines
     }
 }
@@ -150,7 +154,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_log_says_what_is_new_and_repeats_it_seldom() {
         let mut news = News::default();
-        let well = Carrying { partitions: 4, ..Carrying::default() };
+        let well = Carrying { partitions: 4, following: 4, ..Carrying::default() };
         assert_eq!(news.of(&well), []);
         assert_eq!(news.of(&stopped("away")), [Line::Stopped]);
         tokio::time::advance(Duration::from_secs(59)).await;
@@ -159,18 +163,25 @@ mod tests {
         assert_eq!(news.of(&stopped("away")), [], "not each second");
         tokio::time::advance(Duration::from_secs(60)).await;
         assert_eq!(news.of(&stopped("no such table")), [Line::Stopped]);
+        assert_eq!(news.of(&well), [], "it may be over for a moment only");
+        tokio::time::advance(Duration::from_secs(5)).await;
         assert_eq!(news.of(&well), [Line::GoesOn]);
+        assert_eq!(news.of(&well), []);
+        // Whoever does not carry it any more says nothing of it.
+        assert_eq!(news.of(&stopped("away")), [Line::Stopped]);
+        assert_eq!(news.of(&Carrying::default()), []);
         assert_eq!(news.of(&well), []);
     }
 
     #[test]
     fn the_log_says_when_a_copy_begins_and_ends() {
         let mut news = News::default();
-        let copying = |copying| Carrying { partitions: 4, copying, ..Carrying::default() };
-        assert_eq!(news.of(&copying(1)), [Line::Copying]);
-        assert_eq!(news.of(&copying(4)), []);
-        assert_eq!(news.of(&copying(0)), [Line::Copied]);
-        assert_eq!(news.of(&copying(2)), [Line::Copying]);
+        let of = |copying, following| Carrying { partitions: 4, copying, following, ..Carrying::default() };
+        assert_eq!(news.of(&of(1, 0)), [Line::Copying]);
+        assert_eq!(news.of(&of(4, 0)), []);
+        assert_eq!(news.of(&of(0, 3)), [], "one is overrun, or begins anew");
+        assert_eq!(news.of(&of(0, 4)), [Line::Copied]);
+        assert_eq!(news.of(&of(2, 2)), [Line::Copying]);
         // Another node carries them now.
         assert_eq!(news.of(&Carrying::default()), []);
     }
@@ -178,11 +189,10 @@ mod tests {
     #[test]
     fn what_is_shown_is_told() {
         let board = Board::new(["west".to_owned()].into());
-        board.show([(7, stopped("away"))].into());
+        board.show(Some("no leader".to_owned()), [(7, stopped("away"))].into());
         assert_eq!(board.told().duplications[&7].stopped_count(), 2);
-        board.show_failure("no leader");
-        assert_eq!((board.told().failure.as_deref(), board.told().duplications.len()), (Some("no leader"), 1));
-        board.show(BTreeMap::new());
-        assert_eq!(board.told(), Carried { clusters: ["west".to_owned()].into(), ..Carried::default() });
+        assert_eq!(board.told().failure.as_deref(), Some("no leader"));
+        board.show(None, BTreeMap::new());
+        assert_eq!(*board.told(), Carried { clusters: ["west".to_owned()].into(), ..Carried::default() });
     }
 }

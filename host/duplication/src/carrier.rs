@@ -141,8 +141,11 @@ impl Carrier {
         // The next step opens it anew.
         let Some(journals) = self.journals.take() else { return };
         let Work { duplication, partition, .. } = &self.work;
-        if let Ok(page) = journals.read(*partition, duplication.id, LOOK_SIZE).await {
-            self.means.course.note_page(&page);
+        let Ok(page) = journals.read(*partition, duplication.id, LOOK_SIZE).await else { return };
+        self.means.course.note_page(&page);
+        if page.known_phase() == Some(Phase::Overrun) && page.unneeded > 0 {
+            // On a quiet table nothing else would remove what is kept for nobody. Where it is not done, the next look does it.
+            let _ = self.write_reached(&journals, page.round, Position::START.encoded()).await;
         }
     }
 
@@ -184,16 +187,11 @@ impl Carrier {
             self.begin(&journals, target).await?;
             return Ok(Duration::ZERO);
         }
+        if phase == Phase::Overrun {
+            return Err(self.to_copy_anew("its journal reached the limit, and changes are missing from it"));
+        }
         if page.target != target {
             return Err(self.to_copy_anew("the table there is another one than before, or in another cluster"));
-        }
-        if phase == Phase::Overrun {
-            if page.unneeded > 0 {
-                // On a quiet table nothing else would remove it.
-                self.write_reached(&journals, page.round, Position::START.encoded()).await?;
-                return Ok(Duration::ZERO);
-            }
-            return Err(self.to_copy_anew("its journal reached the limit, and changes are missing from it"));
         }
         self.tell(&journals, page).await
     }
@@ -231,7 +229,7 @@ impl Carrier {
     }
 
     async fn tell(&mut self, journals: &Journals, page: JournalReply) -> Result<Duration, String> {
-        let JournalReply { round, changes, position, has_more, .. } = page;
+        let JournalReply { round, changes, position, has_more, unneeded, .. } = page;
         let has_changes = !changes.is_empty();
         let bytes: usize = changes.iter().map(|change| change.key.len() + change.value.len()).sum();
         let count = changes.len();
@@ -248,7 +246,7 @@ impl Carrier {
         self.means.tally.add(count as u64, bytes as u64);
         self.told = (round, position);
         if !has_more || present() - self.reached_at >= REACHED_INTERVAL {
-            self.say_reached(journals).await?;
+            self.say_reached(journals, unneeded > 0 && !has_more).await?;
         }
         if has_more || has_changes {
             self.idle_pause = IDLE_PAUSES.0;
@@ -263,9 +261,9 @@ impl Carrier {
         Ok(rest)
     }
 
-    /// Has the partition know how far all is told.
-    async fn say_reached(&mut self, journals: &Journals) -> Result<(), String> {
-        if self.told.1 == self.reached {
+    /// Has the partition know how far all is told. Once more `again`, so that it removes more of what it does not need.
+    async fn say_reached(&mut self, journals: &Journals, again: bool) -> Result<(), String> {
+        if self.told.1 == self.reached && !again {
             return Ok(());
         }
         let (round, position) = self.told.clone();

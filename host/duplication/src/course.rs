@@ -78,7 +78,6 @@ impl Course {
 /// How a duplication goes whose partitions are carried like this.
 pub(crate) fn sum<'c>(courses: impl Iterator<Item = (PartitionIndex, &'c Course)>, tally: &Tally) -> Carrying {
     let mut sum = Carrying {
-        lag_seconds: Some(0),
         changes_told: tally.changes.load(Ordering::Relaxed),
         bytes_told: tally.bytes.load(Ordering::Relaxed),
         ..Carrying::default()
@@ -87,12 +86,13 @@ pub(crate) fn sum<'c>(courses: impl Iterator<Item = (PartitionIndex, &'c Course)
         let going = course.going();
         sum.partitions += 1;
         sum.copying += u32::from(going.phase == Phase::Copying);
+        sum.following += u32::from(going.phase == Phase::Following);
         // What is left of one that must begin anew says nothing.
         if going.phase != Phase::Overrun {
             sum.entries_left += going.entries_left;
             sum.bytes_left += going.bytes_left;
         }
-        sum.lag_seconds = sum.lag_seconds.zip(going.lag_seconds).map(|(a, b)| a.max(b));
+        sum.lag_seconds = sum.lag_seconds.max(going.lag_seconds);
         let Some((reason, since)) = &going.trouble else { continue };
         let lasting = present() - *since;
         if lasting >= TROUBLE_MIN {
@@ -152,10 +152,11 @@ mod tests {
         assert_eq!((summed(&courses).entries_left, summed(&courses).lag_seconds), (3, Some(5)));
         courses[1].note_page(&page(Phase::Copying, 2, 0));
         let all = summed(&courses);
-        assert_eq!((all.copying, all.entries_left, all.lag_seconds), (1, 5, None), "a copy has no lag");
+        assert_eq!((all.copying, all.entries_left, all.lag_seconds), (1, 5, Some(5)), "a copy has no lag");
+        assert_eq!(all.following, 1);
         courses[1].note_page(&page(Phase::Overrun, 1_000, 50));
-        assert_eq!((summed(&courses).entries_left, summed(&courses).lag_seconds), (3, None));
-        assert_eq!(summed(&[]).lag_seconds, Some(0));
+        assert_eq!((summed(&courses).entries_left, summed(&courses).lag_seconds), (3, Some(5)));
+        assert_eq!(summed(&courses[1..]).lag_seconds, None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,8 +9,8 @@ use hedgerow_client::{Client, Error, ErrorKind, TableStatus};
 use hedgerow_placement::duplication::{Duplication, OPTION_PREFIX, State, option_name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How often the tables are looked at.
@@ -44,6 +44,8 @@ pub struct Duplicator {
     clusters: BTreeMap<String, (Arc<Cluster>, Turns)>,
     /// By duplication.
     subjects: BTreeMap<u64, Subject>,
+    /// Duplications that are being removed by a task.
+    removals: Arc<Mutex<BTreeSet<u64>>>,
 }
 
 struct Carried {
@@ -72,6 +74,7 @@ impl Duplicator {
             count: Arc::default(),
             clusters: BTreeMap::new(),
             subjects: BTreeMap::new(),
+            removals: Arc::default(),
         }
     }
 
@@ -92,8 +95,12 @@ impl Duplicator {
 
     /// Has the log and the board know how it goes.
     fn show(&mut self, failure: Option<String>) {
-        if let Some(error) = failure.as_ref().filter(|_| failure != self.failure) {
-            tracing::warn!(error, "the tables to duplicate are not known; they are looked for again");
+        match (&failure, self.failure.is_some()) {
+            (Some(error), false) => {
+                tracing::warn!(error, "the tables to duplicate are not known; they are looked for again")
+            }
+            (None, true) => tracing::info!("the tables to duplicate are known again"),
+            _ => {}
         }
         let mut courses: BTreeMap<u64, Vec<(u32, &Course)>> = BTreeMap::new();
         for ((_, id, partition), carried) in &self.carried {
@@ -104,8 +111,7 @@ impl Duplicator {
         };
         let all = self.subjects.iter_mut().map(sum_up).collect();
         if let Some(board) = &self.board {
-            board.show(all);
-            failure.iter().for_each(|failure| board.show_failure(failure));
+            board.show(failure.clone(), all);
         }
         self.failure = failure;
     }
@@ -169,11 +175,24 @@ impl Duplicator {
         }
         self.count.store(self.carried.len(), Ordering::Relaxed);
         for (table, cluster, duplication) in removed {
-            if let Err(error) = self.remove(source, &table, &cluster, &duplication).await {
-                tracing::warn!(table = table.name, cluster, %error, "a duplication is not removed yet");
-            }
+            self.start_removal(source, table, cluster, duplication.id);
         }
         Ok(())
+    }
+
+    /// Has a duplication removed beside what is carried, by the node that leads the first partition. It takes long where journals are long.
+    fn start_removal(&self, source: &Client, table: TableStatus, cluster: String, id: u64) {
+        let leads = table.partitions.first().is_some_and(|it| it.leader.as_deref() == Some(&self.own));
+        if !leads || !lock(&self.removals).insert(id) {
+            return;
+        }
+        let (source, removals) = (source.clone(), Arc::clone(&self.removals));
+        spawn(async move {
+            if let Err(error) = remove(&source, &table, &cluster, id).await {
+                tracing::warn!(table = table.name, cluster, %error, "a duplication is not removed yet");
+            }
+            lock(&removals).remove(&id);
+        });
     }
 
     fn carry(&mut self, source: &Client, key: (u64, u64, u32), work: Work) {
@@ -196,30 +215,24 @@ impl Duplicator {
         spawn(carrier.run());
         self.carried.insert(key, Carried { work, course, is_wanted });
     }
+}
 
-    /// Ends a duplication in all partitions, and then forgets it. Done by the node that leads the first one.
-    async fn remove(
-        &self,
-        source: &Client,
-        table: &TableStatus,
-        cluster: &str,
-        duplication: &Duplication,
-    ) -> Result<(), Error> {
-        let leads = table.partitions.first().is_some_and(|it| it.leader.as_deref() == Some(&self.own));
-        if !leads {
-            return Ok(());
-        }
-        source.open_journals(&table.name).await?.end_everywhere(duplication.id).await?;
-        // Another one may have its place by now.
-        let option = option_name(cluster);
-        let present = source.describe_table(&table.name).await?;
-        if present.options.get(&option) != table.options.get(&option) {
-            return Ok(());
-        }
-        source.set_option(&table.name, &option, "").await?;
-        tracing::info!(table = table.name, cluster, "a duplication is removed");
-        Ok(())
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends a duplication in all partitions, and then forgets it.
+async fn remove(source: &Client, table: &TableStatus, cluster: &str, id: u64) -> Result<(), Error> {
+    source.open_journals(&table.name).await?.end_everywhere(id).await?;
+    // Another one may have its place by now. One that is not being removed keeps it in any case.
+    let option = option_name(cluster);
+    let present = source.describe_table(&table.name).await?;
+    if present.options.get(&option) != table.options.get(&option) {
+        return Ok(());
     }
+    source.set_option(&table.name, &option, "").await?;
+    tracing::info!(table = table.name, cluster, "a duplication is removed");
+    Ok(())
 }
 
 /// What an option says of a duplication, and to which cluster, if it is about one.

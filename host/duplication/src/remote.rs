@@ -2,22 +2,28 @@
 
 use crate::duplicator::Connect;
 use futures_util::future::try_join_all;
-use hedgerow_client::duplication::Journals;
+use hedgerow_client::duplication::{Instant, Journals, present};
 use hedgerow_client::{Client, Error, ErrorKind, TableKind};
 use hedgerow_types::journal::DUPLICATE_CHANGES_MAX;
 use hedgerow_wire::message::RowChange;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Mutex;
 
 /// Bytes of keys and values that one request has, but for the last row.
 const REQUEST_SIZE: usize = 512 << 10;
+
+/// For so long nobody tries again to connect with a cluster that could not be connected with: many wait for the same.
+const FAILURE_LASTS: Duration = Duration::from_secs(1);
 
 /// Another cluster. All that carry something there share a client of it, which is made when it is first needed, and anew after an error.
 pub(crate) struct Cluster {
     connect: Connect,
     name: String,
     member: Mutex<Option<Member>>,
+    /// Why there was none when it was tried last, and when: those who waited meanwhile are told the same.
+    failure: std::sync::Mutex<Option<(String, Instant)>>,
 }
 
 /// A client of another cluster.
@@ -30,7 +36,7 @@ struct Member {
 
 impl Cluster {
     pub(crate) fn new(connect: Connect, name: &str) -> Self {
-        Self { connect, name: name.to_owned(), member: Mutex::default() }
+        Self { connect, name: name.to_owned(), member: Mutex::default(), failure: std::sync::Mutex::default() }
     }
 
     async fn member(&self) -> Result<Member, String> {
@@ -38,9 +44,23 @@ impl Cluster {
         if let Some(known) = &*known {
             return Ok(known.clone());
         }
+        let failure = self.failure().clone();
+        if let Some((error, _)) = failure.filter(|(_, at)| present() - *at < FAILURE_LASTS) {
+            return Err(error);
+        }
+        let made = self.connect().await;
+        *self.failure() = made.as_ref().err().map(|error| (error.clone(), present()));
+        Ok(known.insert(made?).clone())
+    }
+
+    fn failure(&self) -> std::sync::MutexGuard<'_, Option<(String, Instant)>> {
+        self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    async fn connect(&self) -> Result<Member, String> {
         let client = (self.connect)(&self.name).await?;
         let number = client.cluster_number().await.map_err(|error| self.said(&error))?;
-        Ok(known.insert(Member { client, number }).clone())
+        Ok(Member { client, number })
     }
 
     /// What is wrong there.

@@ -10,6 +10,7 @@ use hedgerow_replication::Role;
 use hedgerow_types::{PartitionIndex, TableId};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A duplication, and how it goes in what the node leads.
 struct Told<'v> {
@@ -55,16 +56,17 @@ impl Node {
         let mut counters: BTreeMap<&str, BTreeMap<&str, Map<String, Value>>> = BTreeMap::new();
         for it in self.told_of(&carried) {
             let stopped = u64::from(it.carrying.stopped_count());
-            for (name, value) in [
+            let numbers = [
                 ("partitions", it.leads.into()),
                 ("copying", it.carrying.copying.into()),
                 ("stopped", stopped),
                 ("entries_left", it.carrying.entries_left),
                 ("bytes_left", it.carrying.bytes_left),
-                ("lag_seconds", it.carrying.lag_seconds.unwrap_or_default()),
                 ("changes_told", it.carrying.changes_told),
                 ("bytes_told", it.carrying.bytes_told),
-            ] {
+            ];
+            let lag = it.carrying.lag_seconds.map(|lag| ("lag_seconds", lag));
+            for (name, value) in numbers.into_iter().chain(lag) {
                 let of_cluster = counters.entry(name).or_default().entry(it.cluster).or_default();
                 of_cluster.insert(it.table.name.clone(), json!(value));
             }
@@ -72,45 +74,66 @@ impl Node {
         json!(counters)
     }
 
-    /// The log says which clusters tables are duplicated to that the node's configuration does not name, and were not by the options `before`.
+    /// The log says to which clusters tables are duplicated that the node's configuration does not name, and were not by the options `before`.
     pub(crate) fn warn_of_unnamed_clusters(&self, before: &BTreeMap<TableId, Settings>) {
-        let clusters = self.carried().clusters;
-        for (id, settings) in self.view.settings.iter() {
+        let mut unnamed_clusters: BTreeMap<&str, u64> = BTreeMap::new();
+        for (id, settings) in self.duplicated() {
             let is_new = |cluster: &&String| !before.get(id).is_some_and(|it| it.duplications.contains_key(*cluster));
-            let is_unnamed = |cluster: &&String| !clusters.contains(*cluster);
-            for cluster in settings.duplications.keys().filter(is_new).filter(is_unnamed) {
-                let error = unnamed(cluster);
-                tracing::warn!(table = id.0, cluster, error, "what this node leads of a table is not carried");
+            let running = settings.duplications.iter().filter(|(_, it)| it.state == State::Running);
+            for cluster in running.map(|(cluster, _)| cluster).filter(is_new) {
+                *unnamed_clusters.entry(cluster).or_default() += 1;
             }
+        }
+        if unnamed_clusters.is_empty() {
+            return;
+        }
+        let carried = self.carried();
+        for (cluster, tables) in
+            unnamed_clusters.into_iter().filter(|(cluster, _)| !carried.clusters.contains(*cluster))
+        {
+            let error = unnamed(cluster);
+            tracing::warn!(tables, cluster, error, "what this node leads of tables is not carried");
         }
     }
 
-    fn carried(&self) -> Carried {
+    fn carried(&self) -> Arc<Carried> {
         self.config.carriers.as_ref().map(|carriers| carriers.told()).unwrap_or_default()
+    }
+
+    /// The tables in use that are duplicated.
+    fn duplicated(&self) -> impl Iterator<Item = (&TableId, &Settings)> {
+        let catalogue = self.view.catalogue.as_ref();
+        let is_in_use =
+            move |id: &TableId| catalogue.is_some_and(|it| it.tables.get(id).is_some_and(|it| it.dropped.is_none()));
+        self.view.settings.iter().filter(move |(id, settings)| !settings.duplications.is_empty() && is_in_use(id))
     }
 
     fn told_of(&self, carried: &Carried) -> Vec<Told<'_>> {
         let mut told = Vec::new();
         let Some(catalogue) = &self.view.catalogue else { return told };
-        for (id, settings) in self.view.settings.iter().filter(|(_, settings)| !settings.duplications.is_empty()) {
-            let Some(table) = catalogue.tables.get(id).filter(|table| table.dropped.is_none()) else { continue };
-            let led = self.led_of(*id);
+        let mut led: BTreeMap<TableId, Vec<PartitionIndex>> =
+            self.duplicated().map(|(id, _)| (*id, Vec::new())).collect();
+        if led.is_empty() {
+            return told;
+        }
+        for (group, hosted) in self.shards.all_hosted() {
+            if let (Hosted::Running(replica), Some(led)) = (hosted, led.get_mut(&group.table))
+                && replica.group.role() == Role::Leader
+            {
+                led.push(group.partition);
+            }
+        }
+        for (id, settings) in self.duplicated() {
+            let (Some(table), Some(led)) = (catalogue.tables.get(id), led.get(id)) else { continue };
             for (cluster, duplication) in &settings.duplications {
                 let mut carrying = carried.duplications.get(&duplication.id).cloned().unwrap_or_default();
                 if duplication.state == State::Running {
-                    carrying.stopped.extend(why_not_carried(carried, cluster, &carrying, &led));
+                    carrying.stopped.extend(why_not_carried(carried, cluster, &carrying, led));
                 }
                 told.push(Told { table, cluster, duplication, leads: led.len() as u32, carrying });
             }
         }
         told
-    }
-
-    /// The partitions of a table that this node leads.
-    fn led_of(&self, table: TableId) -> Vec<PartitionIndex> {
-        let is_led = |hosted: &Hosted| matches!(hosted, Hosted::Running(it) if it.group.role() == Role::Leader);
-        let led = self.shards.all_hosted().filter(|(group, hosted)| group.table == table && is_led(hosted));
-        led.map(|(group, _)| group.partition).collect()
     }
 }
 

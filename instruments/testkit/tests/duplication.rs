@@ -305,7 +305,7 @@ async fn what_nobody_carries_is_named() {
     assert_eq!(stopped.len(), 1, "{found}");
     assert_eq!((&stopped[0]["node"], &stopped[0]["partitions"]), (&2.into(), &4.into()));
     assert_eq!(stopped[0]["reason"], "this node's configuration has no [clusters.west]");
-    assert!(east.output().contains("what this node leads of a table is not carried"), "{}", east.output());
+    assert!(east.output().contains("what this node leads of tables is not carried"), "{}", east.output());
     let counted = run(&east, "counters --over 1 --output json");
     assert!(counted.contains("\"duplication.stopped.west.t\":4"), "{counted}");
     for cluster in [&mut east, &mut west] {

@@ -3,11 +3,12 @@
 use hedgerow_types::PartitionIndex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 /// Those who carry beside a node.
 pub trait Carriers: fmt::Debug + Send + Sync {
-    /// How it goes. Asked by the node's own thread: nothing is waited for.
-    fn told(&self) -> Carried;
+    /// How it goes. Asked by the node's own thread: it is ready, and only handed out.
+    fn told(&self) -> Arc<Carried>;
 }
 
 /// How it goes.
@@ -28,13 +29,15 @@ pub struct Carrying {
     pub partitions: u32,
     /// Of these, how many copy the rows that were there.
     pub copying: u32,
+    /// Of these, how many have all rows copied, and carry what is written.
+    pub following: u32,
     /// Of these, those that do not go on, by the reason. The reason of most of them first.
     pub stopped: Vec<Stopped>,
     /// Changes that the other cluster was not told yet, as far as known.
     pub entries_left: u64,
     /// Their bytes.
     pub bytes_left: u64,
-    /// How old the oldest of them is, in whole seconds; `None` = not known, as of a copy.
+    /// How old the oldest of them is, in whole seconds, as far as that is known; `None` = of no partition, as in a copy.
     pub lag_seconds: Option<u64>,
     /// Changes that the other cluster was told since the node's start; one that was told twice counts twice.
     pub changes_told: u64,

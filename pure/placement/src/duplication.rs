@@ -90,12 +90,16 @@ pub(crate) fn check_change(
 ) -> Result<(), CatalogueError> {
     for (key, value) in before.iter().filter(|(key, _)| key.starts_with(OPTION_PREFIX)) {
         let Ok(known) = value.parse::<Duplication>() else { continue };
-        let stays =
-            after.get(key).and_then(|value| value.parse().ok()).is_some_and(|it: Duplication| it.id == known.id);
-        if !stays && known.state != State::Removing {
-            let reason = "`hedgerow table duplicate remove` ends a duplication, and takes its option away".to_owned();
-            return Err(CatalogueError::Duplication { key: key.clone(), reason });
-        }
+        let stays = after.get(key).and_then(|value| value.parse().ok()).filter(|it: &Duplication| it.id == known.id);
+        let reason = match (known.state, stays.map(|it| it.state)) {
+            // Partitions may have ended it by now, and begin none of its number again.
+            (State::Removing, Some(State::Running | State::Paused)) => "it is being removed",
+            (State::Running | State::Paused, None) => {
+                "`hedgerow table duplicate remove` ends a duplication, and takes its option away"
+            }
+            _ => continue,
+        };
+        return Err(CatalogueError::Duplication { key: key.clone(), reason: reason.to_owned() });
     }
     Ok(())
 }
@@ -256,15 +260,15 @@ mod tests {
         let (none, running) = (BTreeMap::new(), one(VALUE));
         let removing = one(&VALUE.replace("running", "removing"));
         let other = one(&VALUE.replace("id=1234567890", "id=7"));
-        for (before, after) in
-            [(&none, &running), (&running, &removing), (&removing, &running), (&removing, &none), (&removing, &other)]
-        {
+        for (before, after) in [(&none, &running), (&running, &removing), (&removing, &none), (&removing, &other)] {
             assert_eq!(check_change(before, after), Ok(()), "{before:?} {after:?}");
         }
         for (before, after) in [(&running, &none), (&running, &other)] {
             let error = check_change(before, after).unwrap_err().to_string();
             assert!(error.contains("\"duplicate.west\" is not allowed: `hedgerow table duplicate remove`"), "{error}");
         }
+        let error = check_change(&removing, &running).unwrap_err().to_string();
+        assert!(error.ends_with("it is being removed"), "{error}");
     }
 
     #[test]

@@ -60,23 +60,24 @@ pub(super) struct Stopped {
     pub(super) seconds: u64,
 }
 
-/// Asks all nodes.
+/// Asks all nodes. Whoever may not know them is told by nobody.
 pub(super) async fn ask(client: &Client, access: &Access) -> Result<Told> {
-    let asked: Vec<_> = client
-        .list_nodes()
-        .await?
+    let mut told = Told::default();
+    let nodes = client.list_nodes().await.unwrap_or_else(|error| {
+        told.silent.push(error.to_string());
+        Vec::new()
+    });
+    let asked: Vec<_> = nodes
         .into_iter()
         .map(|node| {
             let (access, address) = (access.clone(), node.address.to_string());
             runtime::spawn(async move {
                 let answer = runtime::timeout(ANSWER_MAX, access.call(&address, "duplications", "{}")).await;
-                let answer =
-                    answer.with_context(|| format!("{address}: no answer within {} s", ANSWER_MAX.as_secs()))??;
-                serde_json::from_str(&answer).with_context(|| format!("what {address} says"))
+                let late = || format!("{address}: no answer within {} s", ANSWER_MAX.as_secs());
+                serde_json::from_str(&answer.with_context(late)??).with_context(|| format!("what {address} says"))
             })
         })
         .collect();
-    let mut told = Told::default();
     for one in asked {
         match one.await? {
             Ok(node) => told.nodes.push(node),

@@ -144,7 +144,10 @@ pub(crate) async fn run(arguments: StatusArguments) -> Result<Exit> {
     }
     let (answer, status) = look(&arguments).await?;
     show(&arguments, &answer, &status)?;
-    tell_of_carriers(&arguments, &status).await?;
+    // What is shown is so, whatever else cannot be told.
+    if let Err(error) = tell_of_carriers(&arguments, &status).await {
+        say(&format!("whether duplicated tables are carried is not known: {error:#}"));
+    }
     let is_in_order = status.is_served() && status.nodes_without_directory().is_empty();
     Ok(if is_in_order { Exit::Done } else { Exit::Refused })
 }

@@ -34,8 +34,13 @@ impl Drop for Carrying {
     }
 }
 
-/// Starts to carry what the node of `config` leads to `clusters`, and has the node told how it goes; `None` if there are none.
-pub(super) fn start(config: &mut Config, clusters: BTreeMap<String, RemoteCluster>) -> Result<Option<Carrying>> {
+/// What will carry once the node runs.
+pub(super) struct Prepared {
+    duplicator: Duplicator,
+}
+
+/// Prepares to carry what the node of `config` leads to `clusters`, and has the node told how it goes; `None` if there are none.
+pub(super) fn prepare(config: &mut Config, clusters: BTreeMap<String, RemoteCluster>) -> Result<Option<Prepared>> {
     if clusters.is_empty() {
         return Ok(None);
     }
@@ -52,21 +57,27 @@ pub(super) fn start(config: &mut Config, clusters: BTreeMap<String, RemoteCluste
         let (clusters, name) = (Arc::clone(&clusters), name.to_owned());
         Box::pin(async move { connect(&clusters, &name).await.map_err(|error| format!("{error:#}")) })
     });
-    let runtime = super::new_runtime()?;
-    let (stop, stopped) = oneshot::channel::<()>();
-    let thread = spawn_thread("duplication", move || {
-        runtime.block_on(async move {
-            tokio::select! {
-                () = Duplicator::new(source, own, connect).with_board(board).run() => {}
-                // Also when the sender is gone.
-                _ = stopped => {}
-            }
-        });
-        // Names that are being looked up are not waited for.
-        runtime.shutdown_background();
-    })
-    .context("starting the thread for duplication")?;
-    Ok(Some(Carrying { stop: Some(stop), thread: Some(thread) }))
+    Ok(Some(Prepared { duplicator: Duplicator::new(source, own, connect).with_board(board) }))
+}
+
+impl Prepared {
+    pub(super) fn start(self) -> Result<Carrying> {
+        let runtime = super::new_runtime()?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = spawn_thread("duplication", move || {
+            runtime.block_on(async move {
+                tokio::select! {
+                    () = self.duplicator.run() => {}
+                    // Also when the sender is gone.
+                    _ = stopped => {}
+                }
+            });
+            // Names that are being looked up are not waited for.
+            runtime.shutdown_background();
+        })
+        .context("starting the thread for duplication")?;
+        Ok(Carrying { stop: Some(stop), thread: Some(thread) })
+    }
 }
 
 /// A client of the own cluster. A node is one by its certificate, and may do everything.

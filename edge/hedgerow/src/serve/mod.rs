@@ -235,11 +235,12 @@ pub(crate) fn serve(read: FromFile) -> anyhow::Result<Exit> {
         signal(SignalKind::hangup())?
     };
     // Before the node, so that what is wrong with it ends the start.
-    let carrying = duplication::start(&mut config, clusters)?;
+    let prepared = duplication::prepare(&mut config, clusters)?;
     warn_of_few_files(&config);
     let address = config.listen.clone();
     let pause = |time| runtime.block_on(crate::runtime::sleep(time));
     let node = taken::wait_for_address(&address, || start(config.clone(), &engines), pause)?;
+    let carrying = prepared.map(duplication::Prepared::start).transpose()?;
     let exit = wait(&runtime, vec![node], &ready, reload(hung_up, tls.as_deref()));
     drop(carrying);
     exit

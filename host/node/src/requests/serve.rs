@@ -16,7 +16,7 @@ use hedgerow_types::op::{Mutation, Read, ReadReply, Write, WriteReply};
 use hedgerow_types::{ClientId, GroupId, Index, Refusal, Sequence, TableId};
 use hedgerow_wire::reply::Failure;
 use hedgerow_wire::serve::{self, Denied, Ident, Operation};
-use hedgerow_wire::{Body, Class, ErrorName, Extension, Header, Reply, ReplyExtension, Text};
+use hedgerow_wire::{Body, Class, ErrorName, Extension, Header, Method, Reply, ReplyExtension, Text};
 use std::time::Duration;
 
 impl Serving<'_> {
@@ -187,8 +187,8 @@ impl Serving<'_> {
     pub(crate) fn answer_refused(&mut self, caller: &Caller, refusal: &Refusal) {
         match caller.method.class() {
             Class::Read | Class::Scan => self.requests.read_counts.note_refused(refusal),
-            Class::Write => self.requests.write_refusals.note(refusal),
-            Class::Admin | Class::Connection => {}
+            Class::Write if !is_of_duplication(caller.method) => self.requests.write_refusals.note(refusal),
+            Class::Write | Class::Admin | Class::Connection => {}
         }
         self.answer_failed(caller, refusal);
     }
@@ -251,7 +251,9 @@ impl Serving<'_> {
     /// A request was served.
     fn note_time(&mut self, caller: &Caller, now: Now) {
         let took = now.instant.since(caller.received);
-        self.requests.times.note(caller.method.class(), took);
+        if !is_of_duplication(caller.method) {
+            self.requests.times.note(caller.method.class(), took);
+        }
         let Some(threshold) = self.view.settings(caller.group().table).and_then(|it| it.slow_query_threshold_ms) else {
             return;
         };
@@ -261,6 +263,11 @@ impl Serving<'_> {
             tracing::warn!(group = %caller.group(), method = caller.method.name(), ?took, left_out, "slow request");
         }
     }
+}
+
+/// What carriers ask, as often as they like: it says nothing of the clients.
+const fn is_of_duplication(method: Method) -> bool {
+    matches!(method, Method::HedgerowDuplicate | Method::HedgerowJournalRead | Method::HedgerowJournalWrite)
 }
 
 /// Whether a refusal would do harm: a client of Pegasus takes the first reply to either attempt for the answer, and gives up on

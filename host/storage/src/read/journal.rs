@@ -39,7 +39,6 @@ impl View<'_> {
                 let (entry, bytes) = self.follow((entry, bytes), read, &mut page)?;
                 page.has_more = entry < state.entries;
                 page.position = Some(Position::Following { entry, bytes });
-                page.oldest = page.changes.first().map_or(0, |change| stamp_seconds(change.stamp));
             }
         }
         Ok(page)
@@ -95,6 +94,8 @@ impl View<'_> {
             size += key.len() + value.len();
             Ok(size >= read.bytes_max as usize || page.changes.len() >= DUPLICATE_CHANGES_MAX)
         })?;
+        // Also where it is so old that nothing of it is told any more.
+        page.oldest = page.changes.first().map_or(0, |change| stamp_seconds(change.stamp));
         for change in std::mem::take(&mut page.changes) {
             page.changes.extend(self.still_told(change)?);
         }

@@ -156,7 +156,7 @@ async fn write(table: Table, writer: u64, stopped: watch::Receiver<bool>) -> Res
         if *stopped.borrow() {
             break;
         }
-        let key = format!("writer-{writer}-{}", count % 1_000);
+        let key = format!("writer-{writer}-{}", count % 997);
         match count % 4 {
             0 => {
                 let number = format!("number-{writer}-{}", count / 4 % NUMBERS);

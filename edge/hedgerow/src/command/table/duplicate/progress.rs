@@ -128,7 +128,7 @@ impl Progress {
         unknown.chain(self.stopped.iter().map(|it| it.line(table, cluster))).collect()
     }
 
-    fn json(&self) -> Value {
+    fn json(&self, silent: &[String]) -> Value {
         json!({
             "table": self.table,
             "cluster": self.cluster,
@@ -139,6 +139,7 @@ impl Progress {
             "bytes_left": self.left.map(|left| left.bytes),
             "stopped": self.stopped,
             "unknown": self.unknown,
+            "silent_nodes": silent,
         })
     }
 }
@@ -210,7 +211,7 @@ pub(super) async fn list(client: &Client, name: Option<&str>, cluster: &ClusterA
         }
         parts.join("\n\n")
     };
-    print_result(cluster.output, text, || Value::Array(found.iter().map(Progress::json).collect()))?;
+    print_result(cluster.output, text, || Value::Array(found.iter().map(|it| it.json(&told.silent)).collect()))?;
     Ok(if found.iter().any(|it| it.is_amiss) { Exit::Refused } else { Exit::Done })
 }
 
@@ -266,7 +267,7 @@ mod tests {
         let told = of(State::Running, &[quiet.clone(), quiet.clone()], stopped(2));
         assert_eq!((&told.state[..], told.is_amiss), ("stopped 2 of 2", true));
         assert_eq!(told.reasons(), ["t to west, node 2, 2 partitions, 0 among them: away"]);
-        assert_eq!(told.json()["stopped"][0]["reason"], "away");
+        assert_eq!(told.json(&[])["stopped"][0]["reason"], "away");
         let overrun = page(Phase::Overrun, 9, (0, 100));
         let told = of(State::Paused, &[quiet, overrun], Vec::new());
         assert_eq!((&told.state[..], told.left, told.is_amiss), ("overrun 1 of 2", None, true));
