@@ -80,11 +80,11 @@ fn form_of_set(kind: ErrorKind, words: &[OsString]) -> Option<String> {
     if !is_lacking || !(command == "set" || command == "put") {
         return None;
     }
-    let given: Vec<_> = given.iter().map(|word| word.to_string_lossy()).collect();
+    // Options come last, mostly.
+    let given: Vec<_> =
+        given.iter().map(|word| word.to_string_lossy()).take_while(|word| !word.starts_with('-')).collect();
     let example = match &given[..] {
-        [key, value] if !key.starts_with('-') && !value.starts_with('-') => {
-            format!("hedgerow set TABLE {} \"\" {}, with an empty sort key", quoted(key), quoted(value))
-        }
+        [key, value] => format!("hedgerow set TABLE {} \"\" {}, with an empty sort key", quoted(key), quoted(value)),
         _ => "hedgerow set users user-17 name Ada".to_owned(),
     };
     Some(format!(
@@ -127,6 +127,7 @@ mod tests {
         for (line, example) in [
             ("set foo bar", "for example hedgerow set TABLE foo \"\" bar, with an empty sort key"),
             ("put foo bar", "for example hedgerow set TABLE foo \"\" bar, with an empty sort key"),
+            ("set foo bar --cluster a:1", "for example hedgerow set TABLE foo \"\" bar, with an empty sort key"),
             ("set foo", "for example hedgerow set users user-17 name Ada"),
             ("set foo --ttl 5", "for example hedgerow set users user-17 name Ada"),
             ("set", "for example hedgerow set users user-17 name Ada"),
