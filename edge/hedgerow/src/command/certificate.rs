@@ -133,7 +133,12 @@ pub(crate) fn run(command: &CertificateCommand) -> Result<Exit> {
         }
         CertificateCommand::Client { names, made } => {
             let authority = open(&made.place.directory)?;
-            // Before anything is written: one wrong name makes none.
+            // Before anything is written: one wrong name makes none, and neither does one that has a certificate.
+            for name in names.iter().filter(|_| !made.replace) {
+                let (certificate, key) = paths(&made.place.directory, &format!("client-{name}"));
+                check_absent(&certificate)?;
+                check_absent(&key)?;
+            }
             let issued: Result<Vec<_>, _> = names.iter().map(|name| authority.client(name, made.days, now)).collect();
             for (name, issued) in names.iter().zip(issued?) {
                 write_anew(&authority, &format!("client-{name}"), &issued, made)?;
