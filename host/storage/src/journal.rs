@@ -18,6 +18,7 @@ use hedgerow_types::journal::{
     Change, DUPLICATION_COUNT_MAX, JournalWrite, Phase, Position, STAMP_AHEAD_MAX, Stamp, stamp_after, stamp_seconds,
 };
 use hedgerow_types::op::Mutation;
+use hedgerow_types::time::is_expired;
 use std::collections::BTreeMap;
 
 const VERSION: u8 = 1;
@@ -127,6 +128,11 @@ impl Journal {
         {
             state.clock = stamp_after(0, now);
         }
+    }
+
+    /// Whether rows have stamps.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.state.is_some()
     }
 
     /// Number of this cluster, if the partition has heard of it.
@@ -424,6 +430,11 @@ pub(crate) fn change_of(
         _ => return Ok(None),
     };
     let origin = if origin == 0 { cluster } else { origin };
+    // A row without a stamp that had expired when the first duplication began is as if it had never been: nobody remembers it here.
+    let has_ended = |row| Ok::<_, EngineError>(is_expired(split_stamped(row)?.0, stamp_seconds(base)));
+    if stamp == 0 && value.map(has_ended).transpose()?.unwrap_or(false) {
+        return Ok(None);
+    }
     let stamp = if stamp == 0 { base } else { stamp };
     Ok(Some(Change { stamp, origin, mutation: mutation_of(suffix, value)? }))
 }

@@ -18,7 +18,7 @@
 
 use crate::engine::EngineError;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use hedgerow_types::journal::{EXPIRED_SECONDS, Stamp};
+use hedgerow_types::journal::{EXPIRED_SECONDS, Stamp, stamp_seconds};
 use hedgerow_types::log::LogPosition;
 use hedgerow_types::time::is_expired;
 
@@ -124,12 +124,14 @@ pub(crate) fn split_stamped(row: &[u8]) -> Result<(u32, Stamped, &[u8]), EngineE
     }
 }
 
-/// Until when (0 = for ever) the record with the stored value `row` says when its key was changed last, and what it says. A record with a
-/// stamp does so for a while after it has expired: an older change that comes late would put a dead value in its place.
-pub(crate) fn remembered(row: &[u8]) -> Result<(u32, Stamped), EngineError> {
+/// Until when (0 = for ever) the record with the stored value `row` says when its key was changed last, and what it says: for a while after it
+/// has expired, since an older change that comes late would put a dead value in its place. One without a stamp counts as changed at `base`,
+/// when the partition's first duplication began; if it had expired by then, it says so no longer.
+pub(crate) fn remembered(row: &[u8], base: Stamp) -> Result<(u32, Stamped), EngineError> {
     let (expire_at, stamped, _) = split_stamped(row)?;
-    let has_end = expire_at != 0 && stamped.0 != 0;
-    Ok((if has_end { expire_at.saturating_add(EXPIRED_SECONDS) } else { expire_at }, stamped))
+    let is_forgotten = expire_at == 0 || (stamped.0 == 0 && is_expired(expire_at, stamp_seconds(base)));
+    let until = if is_forgotten { expire_at } else { expire_at.saturating_add(EXPIRED_SECONDS) };
+    Ok((until, if stamped.0 == 0 { (base, 0) } else { stamped }))
 }
 
 /// When the record with the stored value `row` expires and its user data, unless it is expired at `now`.
@@ -146,7 +148,7 @@ pub(crate) fn live(mut row: Bytes, now: u32) -> Result<Option<(u32, Bytes)>, Eng
 /// does not understand stay.
 pub(crate) fn is_droppable(key: &[u8], value: &[u8], floor: u32) -> bool {
     match key.first() {
-        Some(&DATA) => remembered(value).is_ok_and(|(until, _)| is_expired(until, floor)),
+        Some(&DATA) => split_row(value).is_ok_and(|(expire_at, _)| is_expired(expire_at, floor)),
         Some(&TOMBSTONE) => split_tombstone(value).is_ok_and(|(drop_at, _)| is_expired(drop_at, floor)),
         Some(_) | None => false,
     }
@@ -315,8 +317,8 @@ mod tests {
         assert!(!is_droppable(b"dk", &row(11), 10));
         assert!(!is_droppable(b"dk", &row(0), u32::MAX));
         let stamped = |expire_at| [&stamped_header(expire_at, (7, 8))[..], b"v"].concat();
-        assert!(is_droppable(b"dk", &stamped(10), 10 + EXPIRED_SECONDS));
-        assert!(!is_droppable(b"dk", &stamped(11), 10 + EXPIRED_SECONDS));
+        assert!(is_droppable(b"dk", &stamped(10), 10));
+        assert!(!is_droppable(b"dk", &stamped(11), 10));
         assert!(!is_droppable(b"dk", &stamped(0), u32::MAX));
         assert!(is_droppable(b"tk", &tombstone(10, (7, 8)), 10));
         assert!(!is_droppable(b"tk", &tombstone(11, (7, 8)), 10));

@@ -9,7 +9,7 @@ use crate::session::{Known, SWEEP_INTERVAL, Sessions};
 use crate::write::Writer;
 use bytes::Bytes;
 use hedgerow_types::codec::{Malformed, bounds_sessions, decode_proposal};
-use hedgerow_types::journal::Stamp;
+use hedgerow_types::journal::{EXPIRED_SECONDS, Stamp};
 use hedgerow_types::log::{Entry, EntryKind, LogPosition};
 use hedgerow_types::op::{Proposal, Read, ReadReply, Write, WriteReply};
 use hedgerow_types::time::{LOG_TIME_AHEAD_MAX, log_time_after};
@@ -335,7 +335,10 @@ impl Partition {
     /// that were expired by then may now be dropped for good: no replay of the log will judge them by an earlier time.
     /// Unless the log's time is wrong and will be set back; that is why the caller's time must be well past them too.
     pub fn mark_flushed(&mut self, point: FlushPoint, now: u32) {
-        self.permit_drops(point.0.now.min(now.saturating_sub(DROP_DELAY)));
+        let until = point.0.now.min(now.saturating_sub(DROP_DELAY));
+        // Where rows have stamps, expired ones are remembered for a time.
+        let delay = if self.journal.is_kept() { EXPIRED_SECONDS } else { 0 };
+        self.permit_drops(until.saturating_sub(delay));
     }
 
     fn permit_drops(&mut self, until: u32) {

@@ -180,9 +180,8 @@ impl Writer<'_> {
     /// been, whether it is still on this one's or not.
     fn last_change(&mut self, suffix: &[u8]) -> Result<Option<Stamped>, EngineError> {
         let row = self.find(&layout::data_key(&[suffix]))?;
-        let row = row.map(|row| layout::remembered(&row)).transpose()?;
         let base = self.journal.base();
-        let row = row.map(|(until, stamped)| (until, if stamped.0 == 0 { (base, 0) } else { stamped }));
+        let row = row.map(|row| layout::remembered(&row, base)).transpose()?;
         let removed =
             self.find(&[&[TOMBSTONE], suffix].concat())?.map(|row| layout::split_tombstone(&row)).transpose()?;
         let known = |it: Option<(u32, Stamped)>| it.filter(|(until, _)| !is_expired(*until, self.now)).map(|it| it.1);
