@@ -85,7 +85,7 @@ impl Subject {
                         partitions,
                         partition = stopped.partition,
                         error,
-                        "a duplication does not go on; it is tried again"
+                        "a duplication does not go on"
                     );
                 }
                 (Line::Stopped, None) => {}

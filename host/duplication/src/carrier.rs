@@ -33,6 +33,9 @@ const ERROR_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration
 /// Bytes of a page that is only to tell how much is left: its first change is enough.
 const LOOK_SIZE: u32 = 1;
 
+/// Why nothing is carried of a partition whose journal became too long.
+const OVERRUN: &str = "its journal reached the limit, and changes are missing from it";
+
 /// What a carrier is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Work {
@@ -143,7 +146,12 @@ impl Carrier {
         let Work { duplication, partition, .. } = &self.work;
         let Ok(page) = journals.read(*partition, duplication.id, LOOK_SIZE).await else { return };
         self.means.course.note_page(&page);
-        if page.known_phase() == Some(Phase::Overrun) && page.unneeded > 0 {
+        if page.known_phase() != Some(Phase::Overrun) || page.round < duplication.round as i32 {
+            return;
+        }
+        // Whatever else is wrong: this does not end by itself.
+        self.means.course.note_trouble(&self.to_copy_anew(OVERRUN));
+        if page.unneeded > 0 {
             // On a quiet table nothing else would remove what is kept for nobody. Where it is not done, the next look does it.
             let _ = self.write_reached(&journals, page.round, Position::START.encoded()).await;
         }
@@ -188,7 +196,7 @@ impl Carrier {
             return Ok(Duration::ZERO);
         }
         if phase == Phase::Overrun {
-            return Err(self.to_copy_anew("its journal reached the limit, and changes are missing from it"));
+            return Err(self.to_copy_anew(OVERRUN));
         }
         if page.target != target {
             return Err(self.to_copy_anew("the table there is another one than before, or in another cluster"));
@@ -250,6 +258,8 @@ impl Carrier {
         }
         if has_more || has_changes {
             self.idle_pause = IDLE_PAUSES.0;
+        } else {
+            self.remote.check().await?;
         }
         if has_more {
             return Ok(Duration::ZERO);

@@ -17,6 +17,9 @@ const REQUEST_SIZE: usize = 512 << 10;
 /// For so long nobody tries again to connect with a cluster that could not be connected with: many wait for the same.
 const FAILURE_LASTS: Duration = Duration::from_secs(1);
 
+/// How often it is asked whether a table is there, and the same as before, where nothing is told to it.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
 /// Another cluster. All that carry something there share a client of it, which is made when it is first needed, and anew after an error.
 pub(crate) struct Cluster {
     connect: Connect,
@@ -24,7 +27,12 @@ pub(crate) struct Cluster {
     member: Mutex<Option<Member>>,
     /// Why there was none when it was tried last, and when: those who waited meanwhile are told the same.
     failure: std::sync::Mutex<Option<(String, Instant)>>,
+    /// By the tables' names.
+    tables: Mutex<BTreeMap<String, Asked>>,
 }
+
+/// The number of a table there, or why it is not known, and when that was asked.
+type Asked = (Result<u64, String>, Instant);
 
 /// A client of another cluster.
 #[derive(Clone)]
@@ -36,7 +44,13 @@ struct Member {
 
 impl Cluster {
     pub(crate) fn new(connect: Connect, name: &str) -> Self {
-        Self { connect, name: name.to_owned(), member: Mutex::default(), failure: std::sync::Mutex::default() }
+        Self {
+            connect,
+            name: name.to_owned(),
+            member: Mutex::default(),
+            failure: std::sync::Mutex::default(),
+            tables: Mutex::default(),
+        }
     }
 
     async fn member(&self) -> Result<Member, String> {
@@ -61,6 +75,25 @@ impl Cluster {
         let client = (self.connect)(&self.name).await?;
         let number = client.cluster_number().await.map_err(|error| self.said(&error))?;
         Ok(Member { client, number })
+    }
+
+    /// The number of the table that has the name now: as it was at most [`CHECK_INTERVAL`] ago.
+    async fn number_of(&self, table: &str, member: &Member) -> Result<u64, String> {
+        let mut tables = self.tables.lock().await;
+        if let Some((known, at)) = tables.get(table)
+            && present() - *at < CHECK_INTERVAL
+        {
+            return known.clone();
+        }
+        let asked = match member.client.describe_table(table).await {
+            Ok(status) => Ok(status.id),
+            Err(error) => {
+                self.forget_after(&error, member).await;
+                Err(self.said(&error))
+            }
+        };
+        tables.insert(table.to_owned(), (asked.clone(), present()));
+        asked
     }
 
     /// What is wrong there.
@@ -124,6 +157,19 @@ impl Remote {
         }
         if open.journals.target(open.member.number) != open.target {
             // What was told just now may have gone to that one, which was told nothing before.
+            return Err(format!("in {}: table {} was made anew", self.cluster.name, self.table));
+        }
+        self.open = Some(open);
+        Ok(())
+    }
+
+    /// An error if the table is not there any more, or another one has its name, which nobody would see where nothing is told.
+    pub(crate) async fn check(&mut self) -> Result<(), String> {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let number = self.cluster.number_of(&self.table, &open.member).await?;
+        if number != u64::from(open.journals.table().0) {
+            // The client goes by the one that it knows.
+            self.cluster.forget(&open.member).await;
             return Err(format!("in {}: table {} was made anew", self.cluster.name, self.table));
         }
         self.open = Some(open);

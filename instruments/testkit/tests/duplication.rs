@@ -252,6 +252,8 @@ async fn a_journal_that_becomes_too_long_stops_no_write_and_is_begun_anew() {
     for number in 1..=3 {
         west.kill(number).unwrap();
     }
+    // Also where nobody writes.
+    wait_for_stop(&east, "t", "in west: ");
     here.del("row-7", "s").await.unwrap();
     for number in 10..100 {
         here.set(format!("row-{number}"), "s", vec![b'v'; 50_000]).await.unwrap();
@@ -267,9 +269,9 @@ async fn a_journal_that_becomes_too_long_stops_no_write_and_is_begun_anew() {
     // Another table of the name has been told nothing, and does not pass for the one before.
     run(&west, "table drop t --now");
     run(&west, "table create t");
+    wait_for_stop(&east, "t", "`hedgerow table duplicate start t west --copy`");
     here.set("row-1", "s", "new").await.unwrap();
-    let found = wait_for_stop(&east, "t", "`hedgerow table duplicate start t west --copy`");
-    assert_eq!(found["entries_left"], 1);
+    wait_for(&east, "t", |found| found["entries_left"] == 1);
     // Their journals would be kept for nobody.
     let refused = east.run(&["table", "set-option", "t", "duplicate.west", ""]).unwrap_err();
     assert!(format!("{refused:#}").contains("`hedgerow table duplicate remove` ends a duplication"), "{refused:#}");

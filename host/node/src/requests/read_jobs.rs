@@ -434,9 +434,6 @@ impl Serving<'_> {
         match result {
             Ok(_) if is_too_old || caller.deadline <= now.instant => self.let_go(id, now),
             Ok(reply) => {
-                if let Some((level, role, basis)) = reflected.served {
-                    self.requests.read_counts.note_served(level, role, basis);
-                }
                 self.answer_read(id, reply, Reflected { staleness, ..reflected }, now);
             }
             Err(refusal) => self.refuse_waiting(id, &refusal, now),

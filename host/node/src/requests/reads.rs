@@ -311,7 +311,6 @@ impl Serving<'_> {
         }
         match outcome {
             Ok((Some(reply), reflected)) => {
-                self.requests.read_counts.note_served(terms.level, role, Basis::AtOnce);
                 self.answer_read(queued.id, reply, reflected, now);
                 self.note_begun(lane, queued.tie.as_deref(), now);
             }
@@ -389,7 +388,6 @@ impl Serving<'_> {
                 let reflected = Reflected { index: 0, staleness, waited, served };
                 match reply {
                     Some((reply, index)) => {
-                        self.requests.read_counts.note_served(pending.terms.level, role, pending.basis);
                         self.answer_read(id, reply, Reflected { index, ..reflected }, now);
                     }
                     None => {

@@ -150,6 +150,9 @@ impl Serving<'_> {
     pub(crate) fn answer_read(&mut self, id: RequestId, reply: ReadReply, reflected: Reflected, now: Now) {
         let Some(mut caller) = self.requests.callers.remove(id) else { return };
         self.note_time(&caller, now);
+        if let Some((level, role, basis)) = reflected.served.filter(|_| !is_of_duplication(caller.method)) {
+            self.requests.read_counts.note_served(level, role, basis);
+        }
         let reply = match caller.page.take() {
             Some(page) => {
                 let scan = page.scan;

@@ -156,7 +156,11 @@ pub(crate) async fn on_tables(client: &Client, what: &str) -> Result<()> {
         "fault" => or_not_possible(by_command(what, "{}").await),
         "nothing" => or_not_possible(by_command("no_such_command", "{}").await),
         "duplicate" => client.set_option(TABLE, "duplicate.west", DUPLICATION).await,
-        "duplicate_no_more" => client.set_option(TABLE, "duplicate.west", "").await,
+        "duplicate_no_more" => {
+            let removing = DUPLICATION.replace("state=running", "state=removing");
+            client.set_option(TABLE, "duplicate.west", &removing).await?;
+            client.set_option(TABLE, "duplicate.west", "").await
+        }
         "reads" | "slow" | "throttle" => by_command(what, "{}").await,
         other => panic!("{other}"),
     }
