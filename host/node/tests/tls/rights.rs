@@ -157,7 +157,7 @@ pub(crate) async fn on_tables(client: &Client, what: &str) -> Result<()> {
         "nothing" => or_not_possible(by_command("no_such_command", "{}").await),
         "duplicate" => client.set_option(TABLE, "duplicate.west", DUPLICATION).await,
         "duplicate_no_more" => {
-            let removing = DUPLICATION.replace("state=running", "state=removing");
+            let removing = DUPLICATION.replace("state=paused", "state=removing");
             client.set_option(TABLE, "duplicate.west", &removing).await?;
             client.set_option(TABLE, "duplicate.west", "").await
         }
