@@ -1,7 +1,9 @@
 //! How a command gets at single nodes: by what its connections are encrypted with, and by its user's password if it has one.
 
+use crate::runtime;
 use anyhow::{Context as _, Result, bail};
 use hedgerow_client::{Client, ClientOptions, ClientTls, ClusterName, Credentials, ErrorKind};
+use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::time::Duration;
 
@@ -47,5 +49,12 @@ impl Access {
             }
             answer => Ok(answer?),
         }
+    }
+
+    /// What the node at `address` answers to a command without arguments, if it does within `limit`.
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, address: &str, command: &str, limit: Duration) -> Result<T> {
+        let answer = runtime::timeout(limit, self.call(address, command, "{}")).await;
+        let answer = answer.with_context(|| format!("{address}: no answer within {} s", limit.as_secs()))??;
+        serde_json::from_str(&answer).with_context(|| format!("what {address} says"))
     }
 }

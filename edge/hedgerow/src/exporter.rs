@@ -228,14 +228,10 @@ async fn count_all(status: &ClusterStatus, access: &Access) -> BTreeMap<u16, Val
     let ask = |node: u16, address: String| {
         let access = access.clone();
         runtime::spawn(async move {
-            let answer = runtime::timeout(ANSWER_MAX, access.call(&address, "reads", "{}")).await;
-            let parsed = match answer {
-                Some(answer) => answer.and_then(|answer| Ok(serde_json::from_str(&answer)?)),
-                None => Err(anyhow::anyhow!("no answer within {} s", ANSWER_MAX.as_secs())),
+            let told = |error: anyhow::Error| {
+                tracing::warn!(node, error = format!("{error:#}"), "a node does not say what it has counted");
             };
-            let told =
-                |error| tracing::warn!(node, error = format!("{error:#}"), "a node does not say what it has counted");
-            parsed.map_err(told).ok().map(|counted| (node, counted))
+            access.ask(&address, "reads", ANSWER_MAX).await.map_err(told).ok().map(|counted| (node, counted))
         })
     };
     let nodes = status.nodes.iter().filter(|node| node.state == "alive" && !node.address.is_empty());

@@ -1,6 +1,6 @@
 //! How all that a node carries goes, for whoever asks the node, and for its log.
 
-use crate::course::{Course, Shared, sum};
+use crate::course::{Course, Tally, sum};
 use hedgerow_client::duplication::{Instant, present};
 use hedgerow_placement::carrying::{Carried, Carriers, Carrying};
 use hedgerow_types::PartitionIndex;
@@ -39,9 +39,10 @@ impl Carriers for Board {
 /// A duplication, as its log lines call it.
 #[derive(Debug, Default)]
 pub(crate) struct Subject {
-    pub(crate) table: String,
-    pub(crate) cluster: String,
-    pub(crate) tally: Shared,
+    table: String,
+    cluster: String,
+    /// What all who carry any of it add to.
+    pub(crate) tally: Arc<Tally>,
     news: News,
 }
 

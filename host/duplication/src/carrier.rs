@@ -1,6 +1,6 @@
 //! One partition's changes on their way to one other cluster.
 
-use crate::course::{Course, Shared};
+use crate::course::{Course, Tally};
 use crate::remote::Remote;
 use bytes::Bytes;
 use futures_util::future::join;
@@ -69,7 +69,7 @@ pub(crate) struct Means {
     /// Where it says how it goes.
     pub(crate) course: Arc<Course>,
     /// Where it counts what it has told.
-    pub(crate) tally: Shared,
+    pub(crate) tally: Arc<Tally>,
 }
 
 /// Carries one partition's changes to one cluster, until it is not wanted any more.

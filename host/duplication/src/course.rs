@@ -6,7 +6,7 @@ use hedgerow_types::PartitionIndex;
 use hedgerow_types::journal::Phase;
 use hedgerow_wire::message::JournalReply;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// An error that is over so soon is none that anybody has to know of: an election, say.
@@ -118,9 +118,6 @@ fn add(all: &mut Vec<Stopped>, one: Stopped) {
         None => all.push(one),
     }
 }
-
-/// What everything that carries one duplication adds to.
-pub(crate) type Shared = Arc<Tally>;
 
 #[cfg(test)]
 mod tests {

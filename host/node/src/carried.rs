@@ -4,7 +4,7 @@
 use crate::node::Node;
 use crate::replica::Hosted;
 use hedgerow_placement::carrying::{Carried, Carrying, Stopped};
-use hedgerow_placement::duplication::{Duplication, State};
+use hedgerow_placement::duplication::State;
 use hedgerow_placement::{Settings, Table};
 use hedgerow_replication::Role;
 use hedgerow_types::{PartitionIndex, TableId};
@@ -16,14 +16,13 @@ use std::sync::Arc;
 struct Told<'v> {
     table: &'v Table,
     cluster: &'v str,
-    duplication: &'v Duplication,
     /// Partitions that the node leads.
     leads: u32,
     carrying: Carrying,
 }
 
 impl Node {
-    /// Every duplication of a table in use.
+    /// Every duplication of a table in use, and why the node does not carry what it leads of it, where it does not.
     pub(crate) fn duplications_told(&self) -> Value {
         let carried = self.carried();
         let of_one = |it: Told<'_>| {
@@ -31,20 +30,8 @@ impl Node {
                 let Stopped { reason, partitions, partition, seconds } = stopped;
                 json!({ "reason": reason, "partitions": partitions, "partition": partition, "seconds": seconds })
             };
-            json!({
-                "table": it.table.name,
-                "cluster": it.cluster,
-                "state": it.duplication.state.name(),
-                "leads": it.leads,
-                "carried": it.carrying.partitions,
-                "copying": it.carrying.copying,
-                "reasons": it.carrying.stopped.iter().map(of_reason).collect::<Vec<_>>(),
-                "entries_left": it.carrying.entries_left,
-                "bytes_left": it.carrying.bytes_left,
-                "lag_seconds": it.carrying.lag_seconds,
-                "changes_told": it.carrying.changes_told,
-                "bytes_told": it.carrying.bytes_told,
-            })
+            let reasons: Vec<_> = it.carrying.stopped.iter().map(of_reason).collect();
+            json!({ "table": it.table.name, "cluster": it.cluster, "reasons": reasons })
         };
         let duplications: Vec<_> = self.told_of(&carried).into_iter().map(of_one).collect();
         json!({ "node": self.config.node.0, "clusters": carried.clusters, "duplications": duplications })
@@ -130,7 +117,7 @@ impl Node {
                 if duplication.state == State::Running {
                     carrying.stopped.extend(why_not_carried(carried, cluster, &carrying, led));
                 }
-                told.push(Told { table, cluster, duplication, leads: led.len() as u32, carrying });
+                told.push(Told { table, cluster, leads: led.len() as u32, carrying });
             }
         }
         told

@@ -3,7 +3,7 @@
 use crate::access::Access;
 use crate::output::counted;
 use crate::runtime;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use hedgerow_client::Client;
 use hedgerow_placement::duplication::OPTION_PREFIX;
 use serde::{Deserialize, Serialize};
@@ -36,21 +36,14 @@ struct NodeTold {
 struct OfNode {
     table: String,
     cluster: String,
-    reasons: Vec<Reason>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Reason {
-    reason: String,
-    partitions: u32,
-    partition: u32,
-    seconds: u64,
+    reasons: Vec<Stopped>,
 }
 
 /// Why partitions of a table that a node leads are not carried.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default)]
 pub(super) struct Stopped {
+    /// Which node: it is asked, and does not say it again with each reason.
     pub(super) node: u16,
     /// How many partitions, and one of them.
     pub(super) partitions: u32,
@@ -71,11 +64,7 @@ pub(super) async fn ask(client: &Client, access: &Access) -> Result<Told> {
         .into_iter()
         .map(|node| {
             let (access, address) = (access.clone(), node.address.to_string());
-            runtime::spawn(async move {
-                let answer = runtime::timeout(ANSWER_MAX, access.call(&address, "duplications", "{}")).await;
-                let late = || format!("{address}: no answer within {} s", ANSWER_MAX.as_secs());
-                serde_json::from_str(&answer.with_context(late)??).with_context(|| format!("what {address} says"))
-            })
+            runtime::spawn(async move { access.ask(&address, "duplications", ANSWER_MAX).await })
         })
         .collect();
     for one in asked {
@@ -94,13 +83,8 @@ impl Told {
         let mut stopped = Vec::new();
         for node in &self.nodes {
             let of_it = node.duplications.iter().filter(|it| it.table == table && it.cluster == cluster);
-            stopped.extend(of_it.flat_map(|it| it.reasons.iter().cloned()).map(|it| Stopped {
-                node: node.node,
-                partitions: it.partitions,
-                partition: it.partition,
-                reason: it.reason,
-                seconds: it.seconds,
-            }));
+            let reasons = of_it.flat_map(|it| it.reasons.iter().cloned());
+            stopped.extend(reasons.map(|reason| Stopped { node: node.node, ..reason }));
         }
         stopped
     }
